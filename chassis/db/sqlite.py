@@ -1,0 +1,223 @@
+"""SQLite behind the `Database` port: one writer thread with group commit, a few reader threads.
+
+SQLite allows one writer at a time and a durable commit costs an fsync, so all writes that wait
+share one transaction: each runs in a savepoint of its own, one commit makes them durable, and only
+then is any of them acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from sqlalchemy import create_engine, event
+from sqlalchemy.pool import NullPool
+
+from chassis.errors import DroverError, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Connection, Engine, MetaData
+
+T = TypeVar("T")
+
+# A commit shared by more writes gains nothing, and makes the first of them wait.
+_MAX_GROUP = 128
+# Beyond this many waiting writes the process is overloaded and says so.
+_MAX_WAITING = 4096
+_READERS = 3
+
+_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA busy_timeout = 5000",
+    "PRAGMA temp_store = MEMORY",
+)
+
+
+@dataclass(slots=True, eq=False)
+class _Write:
+    """One accepted write, its caller's future and, once run, what came of it."""
+
+    fn: Callable[[Connection], Any]
+    future: asyncio.Future[Any]
+    result: Any = None
+    error: BaseException | None = None
+
+
+def _engine(url: str) -> Engine:
+    # NullPool: every thread keeps the one connection that it opens.
+    engine = create_engine(url, poolclass=NullPool)
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: sqlite3.Connection, _record: object) -> None:
+        # The driver then opens no transaction behind our back: we say BEGIN ourselves.
+        connection.isolation_level = None
+        for pragma in _PRAGMAS:
+            connection.execute(pragma)
+
+    return engine
+
+
+def _driver(connection: Connection) -> sqlite3.Connection:
+    driver = connection.connection.driver_connection
+    if not isinstance(driver, sqlite3.Connection):
+        msg = f"not the standard library's SQLite driver: {type(driver).__name__}"
+        raise TypeError(msg)
+    return driver
+
+
+class SqliteDatabase:
+    """One SQLite file. Made by `open`, on the event loop that will use it."""
+
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+        self._engine = engine
+        self._loop = loop
+        self._closed = False
+        self._waiting = 0
+        self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write_loop, name="sqlite-writer", daemon=True)
+        self._reader_threads = ThreadPoolExecutor(_READERS, thread_name_prefix="sqlite-reader")
+        self._local = threading.local()
+        self._readers: list[Connection] = []
+
+    @classmethod
+    async def open(cls, url: str, metadata: MetaData) -> Self:
+        """Opens the file, creating it and the tables it lacks.
+
+        Raises `ValueError` for a database in memory, which each connection would have for itself.
+        """
+        engine = _engine(url)
+        if engine.url.database in {None, "", ":memory:"}:
+            msg = "a database in memory has no durability and cannot be shared: name a file"
+            raise ValueError(msg)
+        database = cls(engine, asyncio.get_running_loop())
+        await asyncio.to_thread(metadata.create_all, engine)
+        database._writer.start()
+        return database
+
+    async def read(self, fn: Callable[[Connection], T], /) -> T:
+        """Runs `fn` on a snapshot in a reader thread. Raises what `fn` raises."""
+        self._check_open()
+        return await self._loop.run_in_executor(self._reader_threads, self._read, fn)
+
+    async def write(self, fn: Callable[[Connection], T], /) -> T:
+        """Runs `fn` in the writer thread; returns after the commit.
+
+        Raises what `fn` raises, and RESOURCE_EXHAUSTED at once when too many writes wait.
+        """
+        self._check_open()
+        if self._waiting >= _MAX_WAITING:
+            raise DroverError(
+                Reason.RESOURCE_EXHAUSTED, "too many writes are waiting", retry_after=0.1
+            )
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._waiting += 1
+        self._queue.put(_Write(fn, future))
+        return await future
+
+    async def close(self) -> None:
+        """Finishes the accepted writes and running reads, then closes every connection."""
+        if self._closed:
+            return
+        self._closed = True
+        self._queue.put(None)
+        await asyncio.to_thread(self._writer.join)
+        await asyncio.to_thread(self._reader_threads.shutdown)
+        for connection in self._readers:
+            connection.close()
+        self._engine.dispose()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DroverError(Reason.UNAVAILABLE, "the database is closed")
+
+    def _acknowledge(self, group: list[_Write]) -> None:
+        self._waiting -= len(group)
+        for write in group:
+            if write.future.done():  # its caller was cancelled
+                continue
+            if write.error is None:
+                write.future.set_result(write.result)
+            elif isinstance(write.error, StopIteration):  # which a future refuses to carry
+                write.future.set_exception(RuntimeError(repr(write.error)))
+            else:
+                write.future.set_exception(write.error)
+
+    # Everything below runs on the reader threads or on the writer thread. Transactions are driven
+    # through the driver's connection: SQLAlchemy's own begin and commit cost several times as much.
+
+    def _read(self, fn: Callable[[Connection], T]) -> T:
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._engine.connect()
+            _driver(connection).execute("PRAGMA query_only = ON")
+            self._local.connection = connection
+            self._readers.append(connection)
+        driver = _driver(connection)
+        driver.execute("BEGIN")
+        try:
+            return fn(connection)
+        finally:
+            driver.rollback()
+
+    def _write_loop(self) -> None:
+        with self._engine.connect() as connection:
+            while (first := self._queue.get()) is not None:
+                group = self._run_group(first, connection)
+                self._loop.call_soon_threadsafe(self._acknowledge, group)
+
+    def _run_group(self, first: _Write, connection: Connection) -> list[_Write]:
+        """Runs `first`, and what has come by the time it is done, in one transaction."""
+        group = [first]
+        driver = _driver(connection)
+        try:
+            driver.execute("BEGIN IMMEDIATE")
+            for write in group:  # grows as it goes
+                if not write.future.cancelled():
+                    _run_one(write, connection, driver)
+                if len(group) < _MAX_GROUP and (waiting := self._next_waiting()) is not None:
+                    group.append(waiting)
+            driver.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001  # every caller of the group is told
+            driver.rollback()
+            for write in group:
+                write.error = write.error or _not_committed(error)
+        return group
+
+    def _next_waiting(self) -> _Write | None:
+        try:
+            write = self._queue.get_nowait()
+        except queue.Empty:
+            return None
+        if write is None:
+            self._queue.put(None)  # closing: the last thing in the queue, left for the loop to see
+        return write
+
+
+def _run_one(write: _Write, connection: Connection, driver: sqlite3.Connection) -> None:
+    """Runs one write in its savepoint, so that it fails alone.
+
+    Raises only when the whole transaction is lost: the engine gives it up on a full disk and the
+    like, and then the savepoint is gone too.
+    """
+    driver.execute("SAVEPOINT one")
+    try:
+        write.result = write.fn(connection)
+    except BaseException as error:  # noqa: BLE001  # raised in its caller's task
+        write.error = error
+        driver.execute("ROLLBACK TO one")
+    driver.execute("RELEASE one")
+
+
+def _not_committed(cause: BaseException) -> DroverError:
+    error = DroverError(Reason.UNAVAILABLE, "the database did not commit the write")
+    error.__cause__ = cause
+    return error

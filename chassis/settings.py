@@ -1,0 +1,58 @@
+"""Settings that every process has, read from `DROVER_*` environment variables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from chassis.secret import Secret
+
+
+class Settings(BaseSettings):
+    """Where a process keeps its data, listens, and finds the other services.
+
+    Services subclass it with what is theirs alone. Addresses are gRPC targets, `host:port`.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="DROVER_", frozen=True, extra="ignore")
+
+    data_dir: Path = Field(default=Path(".drover"), description="Directory of all durable data.")
+    listen: str = Field(
+        default="127.0.0.1:0", description="Address to listen on; port 0 takes a free one."
+    )
+    token_file: Path = Field(
+        default_factory=lambda data: data["data_dir"] / "run" / "token",
+        description="The installation's secret; default DATA_DIR/run/token.",
+    )
+    registry_address: str = Field(default="", description="Where the registry service listens.")
+    session_address: str = Field(default="", description="Where the session service listens.")
+    hands_address: str = Field(default="", description="Where the hands service listens.")
+    vault_proxy_address: str = Field(default="", description="Where the vault proxy listens.")
+    brain_addresses: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Where the brains listen, comma separated."
+    )
+    reflection: bool = Field(default=True, description="Offer gRPC server reflection.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Lowest level of log lines that are written."
+    )
+    database_url: str | None = Field(
+        default=None, description="Database of the service; default DATA_DIR/<service>.db (SQLite)."
+    )
+
+    @field_validator("brain_addresses", mode="before")
+    @classmethod
+    def _split_addresses(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    def token(self) -> Secret:
+        """Reads the installation's secret (ARCHITECTURE §7). Raises `OSError` without a file."""
+        return Secret(self.token_file.read_text(encoding="utf-8").strip())
+
+    def database(self, service: str) -> str:
+        """URL of the database that `service` owns."""
+        return self.database_url or f"sqlite:///{self.data_dir.absolute() / f'{service}.db'}"
