@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from drover.event.v1 import event_pb2 as _event_pb2
+from drover.event.v1 import usage_pb2 as _usage_pb2
 from drover.session.v1 import preview_pb2 as _preview_pb2
 from drover.session.v1 import session_pb2 as _session_pb2
 from google.protobuf import descriptor as _descriptor
@@ -137,16 +138,22 @@ class AppendEvents(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     TAKE_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Chosen by the brain, echoed in the acknowledgement."""
     take: Global___TakeInput.ValueType
     """Take input from the inbox before the events."""
     release: _builtins.bool
     """This append is the last: it clears `needs_brain` and gives the lease back.
-    Refused with INPUT_PENDING when input has come that needs a brain.
+    Answered with `input_pending`, and nothing appended, when input has come
+    that needs a brain.
     """
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_event_pb2.Event]: ...
+    @_builtins.property
+    def usage(self) -> _usage_pb2.UsageSnapshot:
+        """The session's usage after this append, kept on the session."""
+
     def __init__(
         self,
         *,
@@ -154,10 +161,11 @@ class AppendEvents(_message.Message):
         events: _abc.Iterable[_event_pb2.Event] | None = ...,
         take: Global___TakeInput.ValueType = ...,
         release: _builtins.bool = ...,
+        usage: _usage_pb2.UsageSnapshot | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "release", b"release", "request_id", b"request_id", "take", b"take"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "release", b"release", "request_id", b"request_id", "take", b"take", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -291,11 +299,16 @@ class Appended(_message.Message):
     HEAD_SEQ_FIELD_NUMBER: _builtins.int
     INPUT_FIELD_NUMBER: _builtins.int
     RELEASED_FIELD_NUMBER: _builtins.int
+    INPUT_PENDING_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     head_seq: _builtins.int
     """The log's last position."""
     released: _builtins.bool
     """The lease was given back."""
+    input_pending: _builtins.bool
+    """The release was refused and nothing was appended: input waits that needs a
+    brain. Take it and go on.
+    """
     @_builtins.property
     def taken(self) -> _containers.RepeatedCompositeFieldContainer[_event_pb2.Event]:
         """What was taken from the inbox, stamped."""
@@ -317,10 +330,11 @@ class Appended(_message.Message):
         head_seq: _builtins.int = ...,
         input: Global___InputWaiting | None = ...,
         released: _builtins.bool = ...,
+        input_pending: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["head_seq", b"head_seq", "input", b"input", "others", b"others", "released", b"released", "request_id", b"request_id", "taken", b"taken"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head_seq", b"head_seq", "input", b"input", "input_pending", b"input_pending", "others", b"others", "released", b"released", "request_id", b"request_id", "taken", b"taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
