@@ -1,0 +1,1 @@
+"""The services of Drover, one package each; none imports another."""
