@@ -1,0 +1,142 @@
+"""Turns through the platform: creation, first event, one tool, many sessions, a long one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+from bench.client import Connection, user_message
+from bench.stack import Stack
+from bench.statistics import Distribution
+
+IDLE = "session.status_idle"
+MESSAGE = "agent.message"
+
+
+async def prepare(connection: Connection) -> dict[str, str]:
+    """Creates what sessions refer to; answers the body of a session create."""
+    agent = await connection.call(
+        "POST",
+        "/v1/agents",
+        {
+            "name": "bench",
+            "model": "claude-opus-5-5",
+            "system": "You are a bench.",
+            "tools": [{"type": "agent_toolset_20260401"}],
+        },
+    )
+    environment = await connection.call("POST", "/v1/environments", {"name": "bench"})
+    return {"agent": agent["id"], "environment_id": environment["id"]}
+
+
+async def new_session(connection: Connection, body: dict[str, str]) -> str:
+    """Creates a session; answers its id."""
+    session: str = (await connection.call("POST", "/v1/sessions", body))["id"]
+    return session
+
+
+async def until(events: AsyncIterator[str], wanted: str) -> None:
+    """Reads the stream up to the first event of this type."""
+    async for kind in events:
+        if kind == wanted:
+            return
+    raise RuntimeError(f"the stream ended before {wanted}")
+
+
+async def turn(
+    connection: Connection, session: str, events: AsyncIterator[str], text: str
+) -> tuple[float, float]:
+    """One turn; milliseconds from the POST to the first agent event and to idle."""
+    start = time.perf_counter()
+    sent = asyncio.create_task(
+        connection.call("POST", f"/v1/sessions/{session}/events", user_message(text))
+    )
+    await until(events, MESSAGE)
+    first = time.perf_counter()
+    await until(events, IDLE)
+    end = time.perf_counter()
+    await sent
+    return (first - start) * 1000, (end - start) * 1000
+
+
+async def session_creates(stack: Stack, body: dict[str, str], count: int) -> Distribution:
+    """Milliseconds of session creates, one after the other."""
+    connection = stack.connect()
+    samples = []
+    for _ in range(count):
+        start = time.perf_counter()
+        await new_session(connection, body)
+        samples.append((time.perf_counter() - start) * 1000)
+    await connection.close()
+    return Distribution(tuple(samples))
+
+
+async def first_events(
+    stack: Stack, body: dict[str, str], count: int
+) -> tuple[Distribution, Distribution]:
+    """Message → first agent event: on a new session (cold), on one that has worked (warm)."""
+    connection = stack.connect()
+    cold, warm = [], []
+    for _ in range(count):
+        session = await new_session(connection, body)
+        async with connection.stream(session) as events:
+            cold.append((await turn(connection, session, events, "hello"))[0])
+            warm.append((await turn(connection, session, events, "hello"))[0])
+    await connection.close()
+    return Distribution(tuple(cold)), Distribution(tuple(warm))
+
+
+async def one_tool_turns(stack: Stack, body: dict[str, str], count: int) -> Distribution:
+    """Milliseconds of warm one-tool turns, from the POST to idle."""
+    connection = stack.connect()
+    session = await new_session(connection, body)
+    samples = []
+    async with connection.stream(session) as events:
+        for _ in range(count + 2):
+            samples.append((await turn(connection, session, events, "use a tool"))[1])
+    await connection.close()
+    return Distribution(tuple(samples[2:]))
+
+
+async def throughput(stack: Stack, body: dict[str, str], sessions: int, turns: int) -> float:
+    """Turns a second with this many sessions at work at once."""
+
+    gate = asyncio.Barrier(sessions + 1)
+
+    async def work() -> None:
+        connection = stack.connect()
+        session = await new_session(connection, body)
+        async with connection.stream(session) as events:
+            await gate.wait()
+            for _ in range(turns):
+                await turn(connection, session, events, "hello")
+        await connection.close()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(sessions):
+            group.create_task(work())
+        await gate.wait()
+        start = time.perf_counter()
+    return sessions * turns / (time.perf_counter() - start)
+
+
+async def long_session(
+    stack: Stack, body: dict[str, str], *, last: int, window: int
+) -> tuple[Distribution, Distribution]:
+    """Turn latency at a session's start and around turn `last`, POST to idle."""
+    connection = stack.connect()
+    early: list[float] = []
+    late: list[float] = []
+    for _ in range(window):
+        session = await new_session(connection, body)
+        async with connection.stream(session) as events:
+            early.append((await turn(connection, session, events, "hello"))[1])
+    session = await new_session(connection, body)
+    async with connection.stream(session) as events:
+        for number in range(1, last + window // 2):
+            took = (await turn(connection, session, events, "hello"))[1]
+            if number > last - window // 2:
+                late.append(took)
+    await connection.close()
+    return Distribution(tuple(early)), Distribution(tuple(late))
