@@ -91,10 +91,10 @@ async def one_tool_turns(stack: Stack, body: dict[str, str], count: int) -> Dist
     """Milliseconds of warm one-tool turns, from the POST to idle."""
     connection = stack.connect()
     session = await new_session(connection, body)
-    samples = []
     async with connection.stream(session) as events:
-        for _ in range(count + 2):
-            samples.append((await turn(connection, session, events, "use a tool"))[1])
+        samples = [
+            (await turn(connection, session, events, "use a tool"))[1] for _ in range(count + 2)
+        ]
     await connection.close()
     return Distribution(tuple(samples[2:]))
 
