@@ -566,3 +566,59 @@ class ResolveAgentResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResolveAgentResponse: _TypeAlias = ResolveAgentResponse  # noqa: Y015
+
+@_typing.final
+class ReviseSessionAgentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    MCP_SERVERS_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agent(self) -> _agent_pb2.SessionAgent:
+        """The session's copy as it is."""
+
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.Tool]: ...
+    @_builtins.property
+    def mcp_servers(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.McpServer]: ...
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Which of the two replace the copy's. Unset means those that are set."""
+
+    def __init__(
+        self,
+        *,
+        agent: _agent_pb2.SessionAgent | None = ...,
+        tools: _abc.Iterable[_tool_pb2.Tool] | None = ...,
+        mcp_servers: _abc.Iterable[_tool_pb2.McpServer] | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "mcp_servers", b"mcp_servers", "tools", b"tools", "update_mask", b"update_mask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReviseSessionAgentRequest: _TypeAlias = ReviseSessionAgentRequest  # noqa: Y015
+
+@_typing.final
+class ReviseSessionAgentResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agent(self) -> _agent_pb2.SessionAgent: ...
+    def __init__(
+        self,
+        *,
+        agent: _agent_pb2.SessionAgent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReviseSessionAgentResponse: _TypeAlias = ReviseSessionAgentResponse  # noqa: Y015

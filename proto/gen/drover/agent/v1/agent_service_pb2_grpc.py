@@ -70,6 +70,11 @@ class AgentServiceStub:
                 request_serializer=drover_dot_agent_dot_v1_dot_agent__service__pb2.ResolveAgentRequest.SerializeToString,
                 response_deserializer=drover_dot_agent_dot_v1_dot_agent__service__pb2.ResolveAgentResponse.FromString,
                 _registered_method=True)
+        self.ReviseSessionAgent = channel.unary_unary(
+                '/drover.agent.v1.AgentService/ReviseSessionAgent',
+                request_serializer=drover_dot_agent_dot_v1_dot_agent__service__pb2.ReviseSessionAgentRequest.SerializeToString,
+                response_deserializer=drover_dot_agent_dot_v1_dot_agent__service__pb2.ReviseSessionAgentResponse.FromString,
+                _registered_method=True)
 
 
 class AgentServiceServicer:
@@ -120,7 +125,16 @@ class AgentServiceServicer:
 
     def ResolveAgent(self, request, context):
         """Resolves what a session names as its agent to the copy it works with:
-        latest version, overrides, defaults. INVALID_ARGUMENT for an archived agent.
+        latest version, overrides, defaults. Messages name paths below `agent`, as
+        the caller of session create knows them. ARCHIVED for an archived agent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReviseSessionAgent(self, request, context):
+        """Replaces tools or MCP servers of the copy that a session works with, under
+        the rules of a definition. Reads nothing: the agent may be archived by now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -163,6 +177,11 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     servicer.ResolveAgent,
                     request_deserializer=drover_dot_agent_dot_v1_dot_agent__service__pb2.ResolveAgentRequest.FromString,
                     response_serializer=drover_dot_agent_dot_v1_dot_agent__service__pb2.ResolveAgentResponse.SerializeToString,
+            ),
+            'ReviseSessionAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReviseSessionAgent,
+                    request_deserializer=drover_dot_agent_dot_v1_dot_agent__service__pb2.ReviseSessionAgentRequest.FromString,
+                    response_serializer=drover_dot_agent_dot_v1_dot_agent__service__pb2.ReviseSessionAgentResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -355,6 +374,33 @@ class AgentService:
             '/drover.agent.v1.AgentService/ResolveAgent',
             drover_dot_agent_dot_v1_dot_agent__service__pb2.ResolveAgentRequest.SerializeToString,
             drover_dot_agent_dot_v1_dot_agent__service__pb2.ResolveAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReviseSessionAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/drover.agent.v1.AgentService/ReviseSessionAgent',
+            drover_dot_agent_dot_v1_dot_agent__service__pb2.ReviseSessionAgentRequest.SerializeToString,
+            drover_dot_agent_dot_v1_dot_agent__service__pb2.ReviseSessionAgentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,7 +47,12 @@ class AgentServiceStub:
     """Lists an agent's versions, newest first."""
     ResolveAgent: _grpc.UnaryUnaryMultiCallable[_agent_service_pb2.ResolveAgentRequest, _agent_service_pb2.ResolveAgentResponse]
     """Resolves what a session names as its agent to the copy it works with:
-    latest version, overrides, defaults. INVALID_ARGUMENT for an archived agent.
+    latest version, overrides, defaults. Messages name paths below `agent`, as
+    the caller of session create knows them. ARCHIVED for an archived agent.
+    """
+    ReviseSessionAgent: _grpc.UnaryUnaryMultiCallable[_agent_service_pb2.ReviseSessionAgentRequest, _agent_service_pb2.ReviseSessionAgentResponse]
+    """Replaces tools or MCP servers of the copy that a session works with, under
+    the rules of a definition. Reads nothing: the agent may be archived by now.
     """
 
 @_typing.type_check_only
@@ -69,7 +74,12 @@ class AgentServiceAsyncStub(AgentServiceStub):
     """Lists an agent's versions, newest first."""
     ResolveAgent: _aio.UnaryUnaryMultiCallable[_agent_service_pb2.ResolveAgentRequest, _agent_service_pb2.ResolveAgentResponse]  # type: ignore[assignment]
     """Resolves what a session names as its agent to the copy it works with:
-    latest version, overrides, defaults. INVALID_ARGUMENT for an archived agent.
+    latest version, overrides, defaults. Messages name paths below `agent`, as
+    the caller of session create knows them. ARCHIVED for an archived agent.
+    """
+    ReviseSessionAgent: _aio.UnaryUnaryMultiCallable[_agent_service_pb2.ReviseSessionAgentRequest, _agent_service_pb2.ReviseSessionAgentResponse]  # type: ignore[assignment]
+    """Replaces tools or MCP servers of the copy that a session works with, under
+    the rules of a definition. Reads nothing: the agent may be archived by now.
     """
 
 class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -130,7 +140,18 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_agent_service_pb2.ResolveAgentResponse, _abc.Awaitable[_agent_service_pb2.ResolveAgentResponse]]:
         """Resolves what a session names as its agent to the copy it works with:
-        latest version, overrides, defaults. INVALID_ARGUMENT for an archived agent.
+        latest version, overrides, defaults. Messages name paths below `agent`, as
+        the caller of session create knows them. ARCHIVED for an archived agent.
+        """
+
+    @_abc_1.abstractmethod
+    def ReviseSessionAgent(
+        self,
+        request: _agent_service_pb2.ReviseSessionAgentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_service_pb2.ReviseSessionAgentResponse, _abc.Awaitable[_agent_service_pb2.ReviseSessionAgentResponse]]:
+        """Replaces tools or MCP servers of the copy that a session works with, under
+        the rules of a definition. Reads nothing: the agent may be archived by now.
         """
 
 def add_AgentServiceServicer_to_server(servicer: AgentServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

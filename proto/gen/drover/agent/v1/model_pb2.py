@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from drover.api.v1 import annotations_pb2 as drover_dot_api_dot_v1_dot_annotations__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64rover/agent/v1/model.proto\x12\x0f\x64rover.agent.v1\x1a\x1f\x64rover/api/v1/annotations.proto\"\xbf\x01\n\x0bModelConfig\x12\x19\n\x02id\x18\x01 \x01(\tB\r\xaa\x8b&\t\x08\x01\x12\x05\x08\x01\x10\x80\x02\x12\'\n\x06\x65\x66\x66ort\x18\x02 \x01(\x0b\x32\x17.drover.agent.v1.Effort\x12*\n\x05speed\x18\x03 \x01(\x0e\x32\x1b.drover.agent.v1.ModelSpeed\x12$\n\rinference_geo\x18\x04 \x01(\tB\x08\xaa\x8b&\x04\x12\x02\x10@H\x00\x88\x01\x01:\x08\x92\x8b&\x04\x1a\x02idB\x10\n\x0e_inference_geo\"L\n\x06\x45\x66\x66ort\x12\x36\n\x04type\x18\x01 \x01(\x0e\x32\x1c.drover.agent.v1.EffortLevelB\n\xaa\x8b&\x06\x08\x01\x32\x02\x08\x01:\n\x92\x8b&\x06\x1a\x04type*\x9f\x01\n\x0b\x45\x66\x66ortLevel\x12\x1c\n\x18\x45\x46\x46ORT_LEVEL_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45\x46\x46ORT_LEVEL_LOW\x10\x01\x12\x17\n\x13\x45\x46\x46ORT_LEVEL_MEDIUM\x10\x02\x12\x15\n\x11\x45\x46\x46ORT_LEVEL_HIGH\x10\x03\x12\x16\n\x12\x45\x46\x46ORT_LEVEL_XHIGH\x10\x04\x12\x14\n\x10\x45\x46\x46ORT_LEVEL_MAX\x10\x05*Y\n\nModelSpeed\x12\x1b\n\x17MODEL_SPEED_UNSPECIFIED\x10\x00\x12\x18\n\x14MODEL_SPEED_STANDARD\x10\x01\x12\x14\n\x10MODEL_SPEED_FAST\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64rover/agent/v1/model.proto\x12\x0f\x64rover.agent.v1\x1a\x1f\x64rover/api/v1/annotations.proto\"\xcb\x01\n\x0bModelConfig\x12\x19\n\x02id\x18\x01 \x01(\tB\r\xaa\x8b&\t\x08\x01\x12\x05\x08\x01\x10\x80\x02\x12\'\n\x06\x65\x66\x66ort\x18\x02 \x01(\x0b\x32\x17.drover.agent.v1.Effort\x12\x34\n\x05speed\x18\x03 \x01(\x0e\x32\x1b.drover.agent.v1.ModelSpeedB\x08\xaa\x8b&\x04\x32\x02\x08\x01\x12&\n\rinference_geo\x18\x04 \x01(\tB\n\xaa\x8b&\x06\x12\x04\x08\x01\x10@H\x00\x88\x01\x01:\x08\x92\x8b&\x04\x1a\x02idB\x10\n\x0e_inference_geo\"L\n\x06\x45\x66\x66ort\x12\x36\n\x04type\x18\x01 \x01(\x0e\x32\x1c.drover.agent.v1.EffortLevelB\n\xaa\x8b&\x06\x08\x01\x32\x02\x08\x01:\n\x92\x8b&\x06\x1a\x04type*\x9f\x01\n\x0b\x45\x66\x66ortLevel\x12\x1c\n\x18\x45\x46\x46ORT_LEVEL_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45\x46\x46ORT_LEVEL_LOW\x10\x01\x12\x17\n\x13\x45\x46\x46ORT_LEVEL_MEDIUM\x10\x02\x12\x15\n\x11\x45\x46\x46ORT_LEVEL_HIGH\x10\x03\x12\x16\n\x12\x45\x46\x46ORT_LEVEL_XHIGH\x10\x04\x12\x14\n\x10\x45\x46\x46ORT_LEVEL_MAX\x10\x05*Y\n\nModelSpeed\x12\x1b\n\x17MODEL_SPEED_UNSPECIFIED\x10\x00\x12\x18\n\x14MODEL_SPEED_STANDARD\x10\x01\x12\x14\n\x10MODEL_SPEED_FAST\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,20 +34,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MODELCONFIG'].fields_by_name['id']._loaded_options = None
   _globals['_MODELCONFIG'].fields_by_name['id']._serialized_options = b'\252\213&\t\010\001\022\005\010\001\020\200\002'
+  _globals['_MODELCONFIG'].fields_by_name['speed']._loaded_options = None
+  _globals['_MODELCONFIG'].fields_by_name['speed']._serialized_options = b'\252\213&\0042\002\010\001'
   _globals['_MODELCONFIG'].fields_by_name['inference_geo']._loaded_options = None
-  _globals['_MODELCONFIG'].fields_by_name['inference_geo']._serialized_options = b'\252\213&\004\022\002\020@'
+  _globals['_MODELCONFIG'].fields_by_name['inference_geo']._serialized_options = b'\252\213&\006\022\004\010\001\020@'
   _globals['_MODELCONFIG']._loaded_options = None
   _globals['_MODELCONFIG']._serialized_options = b'\222\213&\004\032\002id'
   _globals['_EFFORT'].fields_by_name['type']._loaded_options = None
   _globals['_EFFORT'].fields_by_name['type']._serialized_options = b'\252\213&\006\010\0012\002\010\001'
   _globals['_EFFORT']._loaded_options = None
   _globals['_EFFORT']._serialized_options = b'\222\213&\006\032\004type'
-  _globals['_EFFORTLEVEL']._serialized_start=354
-  _globals['_EFFORTLEVEL']._serialized_end=513
-  _globals['_MODELSPEED']._serialized_start=515
-  _globals['_MODELSPEED']._serialized_end=604
+  _globals['_EFFORTLEVEL']._serialized_start=366
+  _globals['_EFFORTLEVEL']._serialized_end=525
+  _globals['_MODELSPEED']._serialized_start=527
+  _globals['_MODELSPEED']._serialized_end=616
   _globals['_MODELCONFIG']._serialized_start=82
-  _globals['_MODELCONFIG']._serialized_end=273
-  _globals['_EFFORT']._serialized_start=275
-  _globals['_EFFORT']._serialized_end=351
+  _globals['_MODELCONFIG']._serialized_end=285
+  _globals['_EFFORT']._serialized_start=287
+  _globals['_EFFORT']._serialized_end=363
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -240,11 +241,17 @@ class LimitedNetwork(_message.Message):
     ALLOWED_HOSTS_FIELD_NUMBER: _builtins.int
     ALLOW_MCP_SERVERS_FIELD_NUMBER: _builtins.int
     ALLOW_PACKAGE_MANAGERS_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
     allow_mcp_servers: _builtins.bool
     allow_package_managers: _builtins.bool
+    """Must be true where packages are listed."""
     @_builtins.property
     def allowed_hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Bare host names, exact or `*.` and a domain."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """On update: fields to change. Unset means those that are set. Never answered."""
 
     def __init__(
         self,
@@ -252,10 +259,11 @@ class LimitedNetwork(_message.Message):
         allowed_hosts: _abc.Iterable[_builtins.str] | None = ...,
         allow_mcp_servers: _builtins.bool | None = ...,
         allow_package_managers: _builtins.bool | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_allow_mcp_servers", b"_allow_mcp_servers", "_allow_package_managers", b"_allow_package_managers", "allow_mcp_servers", b"allow_mcp_servers", "allow_package_managers", b"allow_package_managers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_allow_mcp_servers", b"_allow_mcp_servers", "_allow_package_managers", b"_allow_package_managers", "allow_mcp_servers", b"allow_mcp_servers", "allow_package_managers", b"allow_package_managers", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allow_mcp_servers", b"_allow_mcp_servers", "_allow_package_managers", b"_allow_package_managers", "allow_mcp_servers", b"allow_mcp_servers", "allow_package_managers", b"allow_package_managers", "allowed_hosts", b"allowed_hosts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allow_mcp_servers", b"_allow_mcp_servers", "_allow_package_managers", b"_allow_package_managers", "allow_mcp_servers", b"allow_mcp_servers", "allow_package_managers", b"allow_package_managers", "allowed_hosts", b"allowed_hosts", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__allow_mcp_servers: _TypeAlias = _typing.Literal["allow_mcp_servers"]  # noqa: Y015
     _WhichOneofArgType__allow_mcp_servers: _TypeAlias = _typing.Literal["_allow_mcp_servers", b"_allow_mcp_servers"]  # noqa: Y015
@@ -270,7 +278,9 @@ Global___LimitedNetwork: _TypeAlias = LimitedNetwork  # noqa: Y015
 
 @_typing.final
 class Packages(_message.Message):
-    """Packages to install in this order."""
+    """Packages to install in this order, each with its manager's own version syntax.
+    None may look like an option of the manager.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -280,6 +290,7 @@ class Packages(_message.Message):
     GO_FIELD_NUMBER: _builtins.int
     NPM_FIELD_NUMBER: _builtins.int
     PIP_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def apt(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -292,6 +303,10 @@ class Packages(_message.Message):
     def npm(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def pip(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """On update: fields to change. Unset means those that are set. Never answered."""
+
     def __init__(
         self,
         *,
@@ -301,10 +316,11 @@ class Packages(_message.Message):
         go: _abc.Iterable[_builtins.str] | None = ...,
         npm: _abc.Iterable[_builtins.str] | None = ...,
         pip: _abc.Iterable[_builtins.str] | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apt", b"apt", "cargo", b"cargo", "gem", b"gem", "go", b"go", "npm", b"npm", "pip", b"pip"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apt", b"apt", "cargo", b"cargo", "gem", b"gem", "go", b"go", "npm", b"npm", "pip", b"pip", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
