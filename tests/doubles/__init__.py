@@ -1,0 +1,1 @@
+"""Stand-ins for what Drover talks to, scripted by the tests."""

@@ -1,0 +1,200 @@
+"""The double's HTTP/1.1 server: one asyncio protocol, keep-alive, chunked answers, no framework.
+
+It speaks just what a Messages-API client sends: requests with a content length, one at a time on a
+connection. Anything else is answered with an error and a closed connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, cast
+
+import orjson
+
+from tests.doubles.messages_reply import Gate, NewId, Reply, error, offset_of
+
+_SECRET_HEADERS = frozenset({"x-api-key", "authorization", "proxy-authorization", "cookie"})
+_STREAM_ASKED = re.compile(rb'"stream"\s*:\s*true')
+_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 429: "Too Many Requests"}
+
+
+@dataclass(slots=True)
+class _State:
+    aborted: bool = False
+    answered: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as it came. Secret headers show only that they were there (`***`)."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    raw: bytes
+    state: _State = field(default_factory=_State)
+
+    @cached_property
+    def body(self) -> dict[str, Any]:
+        """The body, parsed when first asked for."""
+        parsed: dict[str, Any] = orjson.loads(self.raw)
+        return parsed
+
+    @property
+    def streaming(self) -> bool:
+        """Whether a stream was asked for; read from the bytes, as the bench sends large bodies."""
+        return _STREAM_ASKED.search(self.raw) is not None
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the client hung up before the answer was complete."""
+        return self.state.aborted
+
+    @property
+    def answered(self) -> bool:
+        """Whether the whole answer was written."""
+        return self.state.answered
+
+    @property
+    def newest_user_text(self) -> str:
+        """The text of the newest user message that is more than tool results."""
+        for message in reversed(self.body["messages"]):
+            if message["role"] != "user":
+                continue
+            content = message["content"]
+            if isinstance(content, str):
+                return content
+            texts = [block["text"] for block in content if block["type"] == "text"]
+            if texts:
+                return "\n".join(texts)
+        return ""
+
+    @property
+    def tool_results(self) -> dict[str, dict[str, Any]]:
+        """The tool results in the last message, by tool use id."""
+        content = self.body["messages"][-1]["content"]
+        if isinstance(content, str):
+            return {}
+        return {b["tool_use_id"]: b for b in content if b["type"] == "tool_result"}
+
+
+Answerer = Callable[[Request], Reply]
+
+
+class MessagesProtocol(asyncio.Protocol):
+    """One client connection."""
+
+    def __init__(self, answer: Answerer, new_id: NewId, connections: set[MessagesProtocol]) -> None:
+        self._answer = answer
+        self._new_id = new_id
+        self._connections = connections
+        self._buffer = b""
+        self._transport: asyncio.Transport | None = None
+        self._request: Request | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._connections.add(self)
+
+    def close(self) -> None:
+        """Hang up, whatever is being answered."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._connections.discard(self)
+        if self._request is not None and not self._request.state.answered:
+            self._request.state.aborted = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer = self._buffer + data if self._buffer else data
+        if self._task is None:
+            self._serve_buffered()
+
+    def _serve_buffered(self) -> None:
+        while self._task is None:
+            end = self._buffer.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            head = self._buffer[:end].decode("latin-1").split("\r\n")
+            headers = {
+                name.lower(): value.strip()
+                for name, _, value in (line.partition(":") for line in head[1:])
+            }
+            length = int(headers.get("content-length", "0"))
+            start = end + 4
+            if headers.get("expect") == "100-continue" and len(self._buffer) == start:
+                self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            if len(self._buffer) < start + length:
+                return
+            raw = self._buffer[start : start + length]
+            self._buffer = self._buffer[start + length :]
+            method, target, _ = head[0].split(" ", 2)
+            for name in _SECRET_HEADERS & headers.keys():
+                headers[name] = "***"
+            self._request = Request(method, target.partition("?")[0], headers, raw)
+            self._respond(self._request)
+
+    def _respond(self, request: Request) -> None:
+        if request.path != "/v1/messages" or request.method != "POST":
+            reply = error(404, f"the double does not serve {request.method} {request.path}")
+        elif "content-length" not in request.headers:
+            reply = error(400, "the double needs a content length")
+        else:
+            reply = self._answer(request)
+        body = reply.body(request.streaming, self._new_id)
+        head = self._head(request, reply)
+        if not reply.pauses and reply.cut_after is None:
+            self._write(head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+            request.state.answered = True
+            return
+        self._task = asyncio.get_running_loop().create_task(self._play(request, reply, head, body))
+
+    async def _play(self, request: Request, reply: Reply, head: bytes, body: bytes) -> None:
+        """Write an answer that pauses or ends early."""
+        upto = len(body) if reply.cut_after is None else offset_of(body, reply.cut_after)
+        self._write(head)
+        at = 0
+        for pause in sorted(reply.pauses, key=lambda pause: offset_of(body, pause.after)):
+            until = min(offset_of(body, pause.after), upto)
+            self._write_chunk(body[at:until])
+            at = until
+            if isinstance(pause.wait, Gate):
+                await pause.wait.passed()
+            else:
+                await asyncio.sleep(pause.wait)
+        self._write_chunk(body[at:upto])
+        request.state.answered = True
+        assert self._transport is not None
+        self._task = None
+        if reply.cut_after is not None:
+            self._transport.close()
+            return
+        self._write(b"0\r\n\r\n")
+        self._serve_buffered()
+
+    def _head(self, request: Request, reply: Reply) -> bytes:
+        headers = {
+            "content-type": "text/event-stream" if request.streaming else "application/json",
+            "request-id": self._new_id("req"),
+            "transfer-encoding": "chunked",
+            **reply.headers,
+        }
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        reason = _REASONS.get(reply.status, "Scripted")
+        return f"HTTP/1.1 {reply.status} {reason}\r\n{lines}\r\n".encode("latin-1")
+
+    def _write_chunk(self, data: bytes) -> None:
+        if data:
+            self._write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
