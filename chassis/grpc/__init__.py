@@ -1,0 +1,1 @@
+"""How Drover's processes talk: one server, one channel, one shape of errors."""

@@ -1,0 +1,171 @@
+"""What every RPC passes on its way in: identity, call context, rules, tracing; and errors out.
+
+One interceptor that wraps each method once: a chain of them costs more than what they do.
+"""
+
+# ruff: noqa: ANN401  # messages of every type pass through here
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
+from contextlib import aclosing, nullcontext
+from typing import TYPE_CHECKING, Any, Never
+
+import grpc
+import grpc.aio
+import structlog
+
+from chassis import rules
+from chassis.context import DEFAULT_WORKSPACE, REQUEST_KEY, WORKSPACE_KEY, CallContext, call_context
+from chassis.errors import DroverError, Reason
+from chassis.grpc.status import DETAILS_KEY, code, from_rpc_error, to_status
+from chassis.telemetry import names, tracing
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from chassis.ids import IdSource
+    from chassis.secret import Secret
+
+    Context = grpc.aio.ServicerContext[Any, Any]
+    Handler = grpc.RpcMethodHandler[Any, Any]
+
+_OPEN_TO_ALL = "/grpc.health.v1.Health/"
+_HANDLER_OF_KIND: dict[
+    tuple[bool, bool], Callable[..., Handler]
+] = {  # by (request streams, response streams)
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+
+_log = structlog.get_logger("chassis.grpc")
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Admits calls that carry the installation's secret and answers every failure alike.
+
+    Handlers take the messages of a request stream from the iterator that they are given: that is
+    where the rules are checked.
+    """
+
+    def __init__(self, token: Secret, ids: IdSource) -> None:
+        if not token.open():
+            msg = "the installation's secret is empty: every caller would pass"
+            raise ValueError(msg)
+        self._token = token
+        self._ids = ids
+        self._wrapped: dict[str, Handler] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """The wrapped handler of the method called; a refusal without the secret."""
+        method = handler_call_details.method
+        if method.startswith(_OPEN_TO_ALL):
+            return await continuation(handler_call_details)
+        if not self._admits(handler_call_details.invocation_metadata):
+            # Bidirectional: it answers a call of any kind without reading from it.
+            return grpc.stream_stream_rpc_method_handler(self._refuse)
+        if method not in self._wrapped:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                return None
+            self._wrapped[method] = self._wrap(method, handler)
+        return self._wrapped[method]
+
+    def _admits(self, metadata: Any) -> bool:
+        given = [str(value) for key, value in metadata if key == "authorization"]
+        scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+        return scheme.lower() == "bearer" and self._token.matches(token)
+
+    async def _refuse(self, _requests: object, context: Context) -> None:
+        await _abort(context, DroverError(Reason.IDENTITY_REFUSED, "the secret is required"))
+
+    def _wrap(self, method: str, handler: Handler) -> Handler:
+        behavior: Any = (
+            handler.unary_unary
+            or handler.unary_stream
+            or handler.stream_unary
+            or handler.stream_stream
+        )
+        check: Callable[[Any], Any] = _CheckedStream if handler.request_streaming else _checked
+
+        # A coroutine for streams too: when their call is cancelled, the handler's generator is
+        # closed at once, in its own task and context, not by the garbage collector.
+        async def serve(request: Any, context: Context) -> Any:
+            metadata = context.invocation_metadata() or ()
+            with call_context(self._call(metadata)), _span(method, metadata):
+                try:
+                    response = behavior(check(request), context)
+                    if not isinstance(response, AsyncGenerator):
+                        return await response
+                    async with aclosing(response):
+                        async for message in response:
+                            await context.write(message)
+                except Exception as error:  # noqa: BLE001  # mapped, logged and sent
+                    await self._fail(method, context, error)
+                return None
+
+        make = _HANDLER_OF_KIND[handler.request_streaming, handler.response_streaming]
+        return make(serve, handler.request_deserializer, handler.response_serializer)
+
+    def _call(self, metadata: Any) -> CallContext:
+        workspace_id, request_id = DEFAULT_WORKSPACE, ""
+        for key, value in metadata:
+            if key == WORKSPACE_KEY:
+                workspace_id = value
+            elif key == REQUEST_KEY:
+                request_id = value
+        return CallContext(workspace_id, request_id or self._ids("req"))
+
+    async def _fail(self, method: str, context: Context, error: Exception) -> Never:
+        while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]  # the one failure of a handler's task group
+        if isinstance(error, grpc.aio.AbortError):
+            raise error
+        if isinstance(error, grpc.RpcError):
+            error = from_rpc_error(error)
+        if isinstance(error, DroverError):
+            log = getattr(_log, error.rule.level)
+            log("rpc_refused", method=method, reason=error.reason, message=error.message)
+        else:
+            error_id = self._ids("err")
+            _log.error("rpc_failed", method=method, error_id=error_id, exc_info=error)
+            error = DroverError(Reason.INTERNAL, f"internal error {error_id}", error_id=error_id)
+        tracing.record_failure(error.rule.grpc, error.reason)
+        await _abort(context, error)
+
+
+async def _abort(context: Context, error: DroverError) -> Never:
+    status = to_status(error)
+    trailers = ((DETAILS_KEY, status.SerializeToString()),)
+    await context.abort(code(error), status.message, trailers)
+
+
+def _span(method: str, metadata: Any) -> AbstractContextManager[object]:
+    if not tracing.enabled():
+        return nullcontext()
+    name = method.removeprefix("/")
+    attributes = {names.RPC_SYSTEM_NAME: "grpc", names.RPC_METHOD: name}
+    return tracing.server_span(name, metadata, attributes)
+
+
+def _checked(request: Any) -> Any:
+    rules.check(request)
+    return request
+
+
+class _CheckedStream:
+    """A request stream whose messages are checked as they are taken."""
+
+    def __init__(self, requests: AsyncIterable[Any]) -> None:
+        self._requests = aiter(requests)
+
+    def __aiter__(self) -> _CheckedStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        return _checked(await anext(self._requests))

@@ -1,0 +1,43 @@
+"""Limits and timings of every connection between Drover's processes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+Options = tuple[tuple[str, int], ...]
+
+# The largest body that the HTTP API takes is 32 MB (ENDPOINTS §0); a page of events may hold two.
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+# Error details travel in trailers, whose default limit of 8 KiB a long message could pass.
+MAX_METADATA_BYTES: Final = 64 * 1024
+
+_COMMON: Final[Options] = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", 2 * MAX_METADATA_BYTES),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+SERVER: Final[Options] = (
+    *_COMMON,
+    # Below the peers' keepalive time, or the server takes their pings for an attack.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    # A second process on the same port is a mistake, not a way to share load.
+    ("grpc.so_reuseport", 0),
+)
+
+CHANNEL: Final[Options] = (
+    *_COMMON,
+    # A restarted peer is found at once; gRPC would wait up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 2_000),
+    # Proxy variables of the environment are for the outside world.
+    ("grpc.enable_http_proxy", 0),
+    # Retries belong to one policy per dependency, in the caller.
+    ("grpc.enable_retries", 0),
+)

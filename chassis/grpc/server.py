@@ -1,0 +1,93 @@
+"""The gRPC server of every process: identity, health, reflection, limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from chassis.grpc import options
+from chassis.grpc.interceptor import CallInterceptor
+from chassis.ids import IdSource, new_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from chassis.secret import Secret
+
+S = TypeVar("S")
+
+
+class GrpcServer:
+    """Serves on `listen` to callers that hold `token`; only health checks need none.
+
+        server = GrpcServer(settings.listen, settings.token(), reflection=settings.reflection)
+        server.add(add_BrainServiceServicer_to_server, BrainRpc(…))
+        await server.start()
+
+    Made on the event loop that it serves from.
+    """
+
+    def __init__(
+        self, listen: str, token: Secret, *, reflection: bool = True, ids: IdSource = new_id
+    ) -> None:
+        self._listen = listen
+        self._reflection = reflection
+        self._address = ""
+        self._server = grpc.aio.server(
+            interceptors=[CallInterceptor(token, ids)], options=options.SERVER
+        )
+        self._registrar = _Registrar(self._server)
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the port that it was given; empty before `start`."""
+        return self._address
+
+    def add(self, register: Callable[[S, Any], None], servicer: S) -> None:
+        """Adds a service before `start`; `register` is its generated `add_…_to_server`."""
+        register(servicer, self._registrar)
+
+    async def start(self) -> None:
+        """Starts to serve and to report healthy. Raises `RuntimeError` if the port is taken."""
+        names = [*self._registrar.services, health.SERVICE_NAME]
+        if self._reflection:
+            from grpc_reflection.v1alpha import (  # noqa: PLC0415  # only where it is wanted
+                reflection,
+                reflection_pb2_grpc,
+            )
+
+            names.append(reflection.SERVICE_NAME)
+            servicer = reflection.aio.ReflectionServicer(names)  # type: ignore[attr-defined]
+            self.add(reflection_pb2_grpc.add_ServerReflectionServicer_to_server, servicer)
+        self.add(health_pb2_grpc.add_HealthServicer_to_server, self._health)
+        port = self._server.add_insecure_port(self._listen)
+        host = self._listen.rpartition(":")[0]
+        self._address = self._listen if host == "unix" else f"{host}:{port}"
+        for name in names:
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self._server.start()
+
+    async def stop(self, grace: float = 5.0) -> None:
+        """Reports NOT_SERVING, refuses new calls, and cancels what still runs after `grace` s."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace)
+
+
+class _Registrar:
+    """Stands for the server where generated code registers, and notes the services' names."""
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+        self.services: list[str] = []
+
+    def add_generic_rpc_handlers(
+        self, handlers: Sequence[grpc.GenericRpcHandler[Any, Any]]
+    ) -> None:
+        self._server.add_generic_rpc_handlers(handlers)
+
+    def add_registered_method_handlers(self, service: str, _handlers: object) -> None:
+        # Not passed on: the generic handlers answer for the same methods.
+        self.services.append(service)

@@ -1,0 +1,1 @@
+"""What a process tells about itself: JSON logs, OpenTelemetry traces, Prometheus metrics."""

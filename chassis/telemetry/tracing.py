@@ -1,0 +1,134 @@
+# ruff: noqa: PLC0415  # the SDK and its exporters are slow to import, and mostly not wanted
+"""OpenTelemetry traces, exported only when the standard `OTEL_*` variables name a collector.
+
+Without one nothing is recorded: `tracer` gives spans that do nothing, the SDK is not imported and
+no trace context is put on the wire.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from opentelemetry import trace
+from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from chassis.telemetry import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Span, Tracer
+
+_FLUSH_MILLIS = 2_000
+_W3C = TraceContextTextMapPropagator()
+_OFF = NoOpTracer()
+
+# Statuses that are the server's fault (OpenTelemetry RPC conventions).
+_SERVER_FAULTS = frozenset(
+    {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+)
+
+_provider: TracerProvider | None = None
+
+
+def setup(service_name: str) -> None:
+    """Starts to record and export, if `OTEL_EXPORTER_OTLP_[TRACES_]ENDPOINT` is set.
+
+    Protocol, headers, sampling and further resource attributes follow `OTEL_*` as usual. Raises
+    `ValueError` for an OTLP protocol that does not exist.
+    """
+    global _provider  # noqa: PLW0603  # OpenTelemetry's provider is one per process, too
+    endpoint = _variable("ENDPOINT")
+    if not endpoint or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    resource = Resource.create({"service.name": service_name, "service.namespace": "drover"})
+    _provider = TracerProvider(resource=resource)
+    _provider.add_span_processor(BatchSpanProcessor(_exporter()))
+    trace.set_tracer_provider(_provider)
+
+
+def shutdown() -> None:
+    """Exports what is recorded, waiting for at most 2 s, and stops recording."""
+    global _provider  # noqa: PLW0603
+    if _provider is not None:
+        _provider.force_flush(_FLUSH_MILLIS)
+        _provider.shutdown()
+        _provider = None
+
+
+def enabled() -> bool:
+    """Whether spans are recorded."""
+    return _provider is not None
+
+
+def tracer(name: str) -> Tracer:
+    """The tracer for a part of Drover; `name` is its module. Get it where a span starts."""
+    return _OFF if _provider is None else _provider.get_tracer(name)
+
+
+@contextmanager
+def server_span(
+    name: str, headers: Iterable[tuple[str, str | bytes]], attributes: Mapping[str, str]
+) -> Iterator[Span]:
+    """A span for a request received, child of the span whose W3C context `headers` carry."""
+    carrier = {key: str(value) for key, value in headers if key in _W3C.fields}
+    with tracer(__name__).start_as_current_span(
+        name,
+        context=_W3C.extract(carrier),
+        kind=SpanKind.SERVER,
+        attributes=attributes,
+        record_exception=False,  # messages may quote what a caller sent
+        set_status_on_exception=False,
+    ) as span:
+        yield span
+
+
+def record_failure(grpc_status: str, reason: str) -> None:
+    """Notes on the current span how its RPC failed."""
+    span = trace.get_current_span()
+    if span.is_recording():
+        span.set_attribute(names.RPC_RESPONSE_STATUS_CODE, grpc_status)
+        span.set_attribute(names.ERROR_TYPE, reason)
+        if grpc_status in _SERVER_FAULTS:
+            span.set_status(StatusCode.ERROR)
+
+
+def outbound() -> Iterable[tuple[str, str]]:
+    """The headers that make a call's span a child of the current one."""
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier)
+    return carrier.items()
+
+
+def trace_id() -> str | None:
+    """The current trace's id in hexadecimal, if there is one."""
+    context = trace.get_current_span().get_span_context()
+    return f"{context.trace_id:032x}" if context.is_valid else None
+
+
+def _variable(name: str) -> str:
+    specific = os.environ.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}")
+    return specific or os.environ.get(f"OTEL_EXPORTER_OTLP_{name}", "")
+
+
+def _exporter() -> SpanExporter:
+    protocol = _variable("PROTOCOL") or "http/protobuf"
+    if protocol == "http/protobuf":
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        return OTLPSpanExporter()
+    if protocol == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc import trace_exporter
+
+        return trace_exporter.OTLPSpanExporter()
+    msg = f"OTEL_EXPORTER_OTLP_PROTOCOL {protocol!r}: use http/protobuf or grpc"
+    raise ValueError(msg)
