@@ -1,0 +1,1 @@
+"""The registry: definitions that sessions refer to. It runs nothing."""

@@ -1,0 +1,165 @@
+"""An environment's life: made, changed by merging, archived, deleted. It has no versions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from chassis.errors import DroverError, Reason
+from drover.environment.v1.environment_pb2 import (
+    ENVIRONMENT_SCOPE_ACCOUNT,
+    ENVIRONMENT_SCOPE_ORGANIZATION,
+    CloudConfig,
+    Environment,
+    EnvironmentConfig,
+    EnvironmentScope,
+    LimitedNetwork,
+    Networking,
+    Packages,
+)
+from drover.environment.v1.environment_service_pb2 import (
+    CreateEnvironmentRequest,
+    UpdateEnvironmentRequest,
+)
+from services.registry.domain.hosts import HostError, canonical_host
+from services.registry.domain.metadata import merge
+from services.registry.domain.presence import given
+from services.registry.domain.release import refuse_unsupported_environment
+
+MANAGERS: Final = ("apt", "cargo", "gem", "go", "npm", "pip")  # SEMANTICS §6
+_SWITCHES: Final = ("allow_mcp_servers", "allow_package_managers")
+
+
+def new_environment(
+    request: CreateEnvironmentRequest, environment_id: str, now: datetime
+) -> Environment:
+    """The environment that `request` describes; cloud and unrestricted by default.
+
+    Raises INVALID_ARGUMENT.
+    """
+    environment = Environment(
+        id=environment_id,
+        name=request.name,
+        description=request.description if request.HasField("description") else None,
+        metadata=request.metadata,
+        scope=_scope(request.scope),
+    )
+    _merge_config(environment.config, request.config)
+    environment.created_at.FromDatetime(now)
+    environment.updated_at.FromDatetime(now)
+    return environment
+
+
+def updated_environment(
+    stored: Environment, request: UpdateEnvironmentRequest, now: datetime
+) -> Environment:
+    """`stored` with what `request` gives, or `stored` itself where that changes nothing.
+
+    Raises ARCHIVED (`environment_archived`), INVALID_ARGUMENT (`invalid_config_type_change`) when
+    the kind of config would change, INVALID_ARGUMENT for what is not accepted.
+    """
+    if stored.HasField("archived_at"):
+        raise DroverError(
+            Reason.ARCHIVED,
+            f"environment {stored.id} is archived",
+            error_code="environment_archived",
+        )
+    named = given(request)
+    environment = Environment()
+    environment.CopyFrom(stored)
+    if "name" in named and request.HasField("name"):  # null keeps: there is always a name
+        environment.name = request.name
+    if "description" in named:
+        environment.ClearField("description")
+        if request.HasField("description"):
+            environment.description = request.description
+    if "scope" in named:
+        environment.scope = _scope(request.scope)
+    if "config" in named and request.HasField("config"):
+        _merge_config(environment.config, request.config)
+    if "metadata" in named:
+        if not request.HasField("metadata"):
+            environment.metadata.clear()
+        merge(environment.metadata, request.metadata, empty_removes=True)
+    if environment == stored:
+        return stored
+    environment.updated_at.FromDatetime(now)
+    return environment
+
+
+def _scope(scope: EnvironmentScope.ValueType) -> EnvironmentScope.ValueType:
+    if scope == ENVIRONMENT_SCOPE_ACCOUNT:
+        raise DroverError(
+            Reason.INVALID_ARGUMENT, "scope: account is not available here, only organization"
+        )
+    return ENVIRONMENT_SCOPE_ORGANIZATION
+
+
+def _merge_config(config: EnvironmentConfig, wanted: EnvironmentConfig) -> None:
+    """Merges `wanted` into `config`, completes it and checks the whole."""
+    kind, wanted_kind = config.WhichOneof("config"), wanted.WhichOneof("config")
+    if kind and wanted_kind and kind != wanted_kind:
+        raise DroverError(
+            Reason.INVALID_ARGUMENT,
+            f"config.type: cannot be changed from {kind} to {wanted_kind}",
+            error_code="invalid_config_type_change",
+        )
+    refuse_unsupported_environment(wanted)
+    _merge_networking(config.cloud.networking, wanted.cloud)
+    _merge_packages(config.cloud.packages, wanted.cloud.packages)
+    _check_packages(config.cloud)
+
+
+def _merge_networking(networking: Networking, wanted: CloudConfig) -> None:
+    chosen = wanted.networking.WhichOneof("networking")
+    if chosen == "limited":
+        _merge_limited(networking.limited, wanted.networking.limited)
+    elif chosen == "unrestricted" or not networking.WhichOneof("networking"):
+        networking.unrestricted.SetInParent()
+
+
+def _merge_limited(limited: LimitedNetwork, wanted: LimitedNetwork) -> None:
+    """A switch that is null or absent keeps its value; absent hosts stay, listed ones replace."""
+    named = given(wanted)
+    if "allowed_hosts" in named:
+        del limited.allowed_hosts[:]
+        limited.allowed_hosts.extend(_hosts(wanted))
+    for switch in _SWITCHES:
+        if wanted.HasField(switch):
+            setattr(limited, switch, getattr(wanted, switch))
+        elif not limited.HasField(switch):
+            setattr(limited, switch, False)
+
+
+def _hosts(network: LimitedNetwork) -> list[str]:
+    hosts = []
+    for index, host in enumerate(network.allowed_hosts):
+        try:
+            hosts.append(canonical_host(host))
+        except HostError as error:
+            raise DroverError(
+                Reason.INVALID_ARGUMENT, f"config.networking.allowed_hosts.{index}: {error}"
+            ) from None
+    return hosts
+
+
+def _merge_packages(packages: Packages, wanted: Packages) -> None:
+    packages.SetInParent()  # answered with all six lists, empty ones too
+    named = given(wanted)
+    for manager in MANAGERS:
+        if manager in named:
+            packages.ClearField(manager)
+            getattr(packages, manager).extend(getattr(wanted, manager))
+
+
+def _check_packages(cloud: CloudConfig) -> None:
+    limited = cloud.networking.HasField("limited")
+    if not limited or cloud.networking.limited.allow_package_managers:
+        return
+    for manager in MANAGERS:
+        if getattr(cloud.packages, manager):
+            raise DroverError(
+                Reason.INVALID_ARGUMENT,
+                "config.networking.allow_package_managers: "
+                f"must be true under limited networking with packages ({manager})",
+            )

@@ -1,0 +1,21 @@
+"""What is answered for what is not there, or not in the caller's workspace: the same."""
+
+from __future__ import annotations
+
+from chassis.errors import DroverError, Reason
+
+
+def no_agent(agent_id: str, version: int | None = None) -> DroverError:
+    """NOT_FOUND for an agent, or for one version of it."""
+    suffix = "" if version is None else f" at version {version}"
+    return DroverError(Reason.NOT_FOUND, f"no agent {agent_id!r}{suffix}")
+
+
+def no_environment(environment_id: str) -> DroverError:
+    """ENVIRONMENT_NOT_FOUND (`environment_not_found`)."""
+    return DroverError(Reason.ENVIRONMENT_NOT_FOUND, f"no environment {environment_id!r}")
+
+
+def name_taken(name: str) -> DroverError:
+    """ALREADY_EXISTS for an environment's name."""
+    return DroverError(Reason.ALREADY_EXISTS, f"name: an environment {name!r} exists already")

@@ -1,0 +1,106 @@
+"""What the registry needs of a store. Every call is scoped to one workspace.
+
+One contract suite (tests/contract/registry) runs over every implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from drover.agent.v1.agent_pb2 import Agent
+from drover.environment.v1.environment_pb2 import Environment
+from services.registry.domain.paging import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Which part of a list is asked for, newest first.
+
+    Times are Unix microseconds, both ends included. `after` is the last item already seen.
+    """
+
+    limit: int
+    after: Position | None = None
+    include_archived: bool = False
+    created_from: int | None = None
+    created_to: int | None = None
+
+
+class AgentStore(Protocol):
+    """Agents and all their versions. A version, once written, never changes."""
+
+    async def add(self, workspace_id: str, agent: Agent) -> None:
+        """Keeps a new agent at its version 1; durable on return."""
+        ...
+
+    async def get(self, workspace_id: str, agent_id: str, version: int | None = None) -> Agent:
+        """An agent at `version`, its latest by default; `archived_at` is always the agent's own.
+
+        Raises NOT_FOUND.
+        """
+        ...
+
+    async def revise(
+        self, workspace_id: str, agent_id: str, change: Callable[[Agent], Agent]
+    ) -> Agent:
+        """Keeps what `change` makes of the latest version, and answers it; durable on return.
+
+        Nothing else changes the agent meanwhile. `change` runs on another thread, is pure, and
+        answers its argument to say that there is nothing to keep. What it raises is raised here
+        and nothing is kept. Raises NOT_FOUND.
+        """
+        ...
+
+    async def archive(self, workspace_id: str, agent_id: str, at: datetime) -> Agent:
+        """Archives an agent for good; one that is archived keeps its time. Raises NOT_FOUND."""
+        ...
+
+    async def page(self, workspace_id: str, listing: Listing) -> Sequence[Agent]:
+        """Agents at their latest versions."""
+        ...
+
+    async def versions(self, workspace_id: str, agent_id: str, listing: Listing) -> Sequence[Agent]:
+        """An agent's versions, newest first. Raises NOT_FOUND."""
+        ...
+
+
+class EnvironmentStore(Protocol):
+    """Environments. No two that are not archived share a name within a workspace."""
+
+    async def add(self, workspace_id: str, environment: Environment) -> None:
+        """Keeps a new environment. Raises ALREADY_EXISTS when its name is taken."""
+        ...
+
+    async def get(self, workspace_id: str, environment_id: str) -> Environment:
+        """Raises ENVIRONMENT_NOT_FOUND."""
+        ...
+
+    async def revise(
+        self,
+        workspace_id: str,
+        environment_id: str,
+        change: Callable[[Environment], Environment],
+    ) -> Environment:
+        """Keeps what `change` makes of the environment, and answers it; durable on return.
+
+        As for agents. Raises ENVIRONMENT_NOT_FOUND, and ALREADY_EXISTS when the new name is taken.
+        """
+        ...
+
+    async def archive(self, workspace_id: str, environment_id: str, at: datetime) -> Environment:
+        """Archives for good and frees the name; an archived one keeps its time.
+
+        Raises ENVIRONMENT_NOT_FOUND.
+        """
+        ...
+
+    async def delete(self, workspace_id: str, environment_id: str) -> None:
+        """Deletes, archived or not. Raises ENVIRONMENT_NOT_FOUND."""
+        ...
+
+    async def page(self, workspace_id: str, listing: Listing) -> Sequence[Environment]:
+        """Environments, newest first."""
+        ...

@@ -1,0 +1,75 @@
+"""What the contract describes and this release does not run yet.
+
+Such definitions are refused when they are saved, with the path of what is not supported: nothing
+is accepted and then ignored. When a part starts to run, its lines here go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Never
+
+from chassis.errors import DroverError, Reason
+from drover.agent.v1.tool_pb2 import PERMISSION_POLICY_TYPE_AUTO, PermissionPolicy, Tool
+from services.registry.domain.tools import WEB_TOOLS
+
+if TYPE_CHECKING:
+    from drover.agent.v1.agent_pb2 import Agent, SessionAgent
+    from drover.agent.v1.tool_pb2 import AgentToolset
+    from drover.environment.v1.environment_pb2 import EnvironmentConfig
+
+_WEB_SETTINGS = frozenset(
+    {"allowed_domains", "blocked_domains", "max_content_tokens", "url_sources", "user_location"}
+)
+
+
+def refuse_unsupported_agent(agent: Agent | SessionAgent, prefix: str) -> None:
+    """Raises INVALID_ARGUMENT for a settled definition that asks for what does not run yet."""
+    if agent.HasField("multiagent"):
+        _refuse(f"{prefix}multiagent")
+    if agent.skills:
+        _refuse(f"{prefix}skills")
+    if agent.mcp_servers:
+        _refuse(f"{prefix}mcp_servers")
+    if agent.execution_identity.HasField("aws_role"):
+        _refuse(f"{prefix}execution_identity.type", "aws_role")
+    _refuse_tools(agent.tools, f"{prefix}tools")
+
+
+def refuse_unsupported_environment(config: EnvironmentConfig) -> None:
+    """Raises INVALID_ARGUMENT for a kind of environment that does not run yet."""
+    if config.HasField("self_hosted"):
+        _refuse("config.type", "self_hosted")
+
+
+def _refuse_tools(tools: Iterable[Tool], path: str) -> None:
+    for index, tool in enumerate(tools):
+        if tool.HasField("mcp_toolset"):
+            _refuse(f"{path}.{index}.type", "mcp_toolset")
+        if tool.HasField("agent_toolset"):
+            _refuse_toolset(tool.agent_toolset, f"{path}.{index}")
+
+
+def _refuse_toolset(toolset: AgentToolset, path: str) -> None:
+    _refuse_auto(toolset.default_config.permission_policy, f"{path}.default_config")
+    for index, config in enumerate(toolset.configs):
+        here = f"{path}.configs.{index}"
+        _refuse_auto(config.permission_policy, here)
+        if config.name not in WEB_TOOLS:
+            continue
+        # The defaults of a toolset just do not offer these; asking for one by name is refused.
+        for field, _ in config.ListFields():
+            if field.name in _WEB_SETTINGS:
+                _refuse(f"{here}.{field.name}")
+        if config.enabled:
+            _refuse(f"{here}.enabled", config.name)
+
+
+def _refuse_auto(policy: PermissionPolicy, path: str) -> None:
+    if policy.type == PERMISSION_POLICY_TYPE_AUTO:
+        _refuse(f"{path}.permission_policy.type", "auto")
+
+
+def _refuse(path: str, value: str = "") -> Never:
+    what = f"{value} is not supported" if value else "not supported"
+    raise DroverError(Reason.INVALID_ARGUMENT, f"{path}: {what} by this release")

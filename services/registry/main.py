@@ -1,0 +1,63 @@
+"""The registry process: builds the service and runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import structlog
+
+from chassis import lifecycle
+from chassis.clock import SystemClock
+from chassis.db import open_database
+from chassis.grpc.server import GrpcServer
+from chassis.ids import new_id
+from chassis.settings import Settings
+from drover.agent.v1.agent_service_pb2_grpc import add_AgentServiceServicer_to_server
+from drover.environment.v1.environment_service_pb2_grpc import (
+    add_EnvironmentServiceServicer_to_server,
+)
+from services.registry.rpc.agents import AgentRpc
+from services.registry.rpc.environments import EnvironmentRpc
+from services.registry.store.agents import SqlAgentStore
+from services.registry.store.environments import SqlEnvironmentStore
+from services.registry.store.tables import METADATA, stamp_schema
+
+SERVICE = "registry"
+
+
+class RegistrySettings(Settings):
+    """The registry needs nothing beyond what every process has."""
+
+
+async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer:
+    """A started registry; `stack` stops it and closes its database."""
+    database = await open_database(settings.database(SERVICE), METADATA)
+    stack.push_async_callback(database.close)
+    await database.write(stamp_schema)
+    clock = SystemClock()
+    server = GrpcServer(settings.listen, settings.token(), reflection=settings.reflection)
+    server.add(add_AgentServiceServicer_to_server, AgentRpc(SqlAgentStore(database), clock, new_id))
+    server.add(
+        add_EnvironmentServiceServicer_to_server,
+        EnvironmentRpc(SqlEnvironmentStore(database), clock, new_id),
+    )
+    await server.start()
+    stack.push_async_callback(server.stop)
+    return server
+
+
+def main() -> None:
+    """Runs the registry until it is told to stop."""
+    settings = RegistrySettings()
+
+    async def serve(stack: AsyncExitStack, stop: asyncio.Event) -> None:
+        server = await build(settings, stack)
+        structlog.get_logger(SERVICE).info("listening", address=server.address)
+        await stop.wait()
+
+    lifecycle.run(serve, service=SERVICE, log_level=settings.log_level)
+
+
+if __name__ == "__main__":
+    main()

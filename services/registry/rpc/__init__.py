@@ -1,0 +1,1 @@
+"""The registry's gRPC services, one module per resource."""

@@ -1,0 +1,1 @@
+"""The registry's database: tables, and one module of statements per aggregate."""

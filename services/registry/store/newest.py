@@ -1,0 +1,26 @@
+"""The one query shape of every list: newest first, after a position, within a time range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, Table, tuple_
+
+from services.registry.domain.ports import Listing
+
+
+def newest(
+    query: Select[tuple[Any, ...]], table: Table, workspace_id: str, listing: Listing
+) -> Select[tuple[Any, ...]]:
+    """Narrows `query` over `table` to the part of a workspace that `listing` asks for."""
+    key = tuple_(table.c.created_at, table.c.id)
+    query = query.where(table.c.workspace_id == workspace_id)
+    if not listing.include_archived:
+        query = query.where(table.c.archived_at.is_(None))
+    if listing.created_from is not None:
+        query = query.where(table.c.created_at >= listing.created_from)
+    if listing.created_to is not None:
+        query = query.where(table.c.created_at <= listing.created_to)
+    if listing.after is not None:
+        query = query.where(key < tuple_(listing.after.order, listing.after.item_id))
+    return query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(listing.limit)

@@ -1,0 +1,82 @@
+"""Tables of the registry's database.
+
+Definitions are kept as serialized protobuf: the contract, not the columns, says what one holds.
+Columns are only what is searched, ordered or fenced by. Times are Unix microseconds.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    insert,
+    select,
+)
+
+SCHEMA_VERSION = 1
+
+METADATA = MetaData()
+
+SCHEMA = Table("schema_version", METADATA, Column("version", Integer, primary_key=True))
+
+AGENTS = Table(
+    "agents",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("workspace_id", String, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("archived_at", BigInteger),
+    Index("agents_newest", "workspace_id", "created_at", "id"),
+)
+
+# `archived_at` is not part of a version: it is the agent's, and versions never change.
+AGENT_VERSIONS = Table(
+    "agent_versions",
+    METADATA,
+    Column("agent_id", ForeignKey("agents.id"), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("definition", LargeBinary, nullable=False),
+)
+
+ENVIRONMENTS = Table(
+    "environments",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("workspace_id", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("archived_at", BigInteger),
+    Column("definition", LargeBinary, nullable=False),
+    Index("environments_newest", "workspace_id", "created_at", "id"),
+)
+
+Index(
+    "environments_names",
+    ENVIRONMENTS.c.workspace_id,
+    ENVIRONMENTS.c.name,
+    unique=True,
+    sqlite_where=ENVIRONMENTS.c.archived_at.is_(None),
+    postgresql_where=ENVIRONMENTS.c.archived_at.is_(None),
+)
+
+
+def stamp_schema(connection: Connection) -> None:
+    """Notes the version of a new database's tables.
+
+    Raises `RuntimeError` for a database of another version: it must be migrated, not guessed at.
+    """
+    found = connection.scalar(select(SCHEMA.c.version))
+    if found is None:
+        connection.execute(insert(SCHEMA).values(version=SCHEMA_VERSION))
+    elif found != SCHEMA_VERSION:
+        msg = f"the registry's database has schema version {found}, not {SCHEMA_VERSION}"
+        raise RuntimeError(msg)

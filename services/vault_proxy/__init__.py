@@ -1,0 +1,1 @@
+"""The vault proxy: uses credentials for others, who never see them."""

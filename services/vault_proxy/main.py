@@ -1,0 +1,47 @@
+"""The vault proxy process: builds the service and runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import structlog
+
+from chassis import lifecycle
+from chassis.grpc.server import GrpcServer
+from chassis.settings import Settings
+from drover.vault.v1.credential_proxy_service_pb2_grpc import (
+    add_CredentialProxyServiceServicer_to_server,
+)
+from services.vault_proxy.rpc import CredentialProxyRpc
+
+SERVICE = "vault_proxy"
+
+
+class VaultProxySettings(Settings):
+    """The vault proxy needs nothing beyond what every process has."""
+
+
+async def build(settings: VaultProxySettings, stack: AsyncExitStack) -> GrpcServer:
+    """A started vault proxy; `stack` stops it."""
+    server = GrpcServer(settings.listen, settings.token(), reflection=settings.reflection)
+    server.add(add_CredentialProxyServiceServicer_to_server, CredentialProxyRpc())
+    await server.start()
+    stack.push_async_callback(server.stop)
+    return server
+
+
+def main() -> None:
+    """Runs the vault proxy until it is told to stop."""
+    settings = VaultProxySettings()
+
+    async def serve(stack: AsyncExitStack, stop: asyncio.Event) -> None:
+        server = await build(settings, stack)
+        structlog.get_logger(SERVICE).info("listening", address=server.address)
+        await stop.wait()
+
+    lifecycle.run(serve, service=SERVICE, log_level=settings.log_level)
+
+
+if __name__ == "__main__":
+    main()
