@@ -1,0 +1,3 @@
+"""A whole stack on one machine: one supervisor, one process per service (ARCHITECTURE §11)."""
+
+from __future__ import annotations

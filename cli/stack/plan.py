@@ -1,0 +1,108 @@
+"""What a stack consists of: which processes, where they listen, what each is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cli.stack.order import Order
+from cli.stack.ports import LOOPBACK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from chassis.secret import Secret
+    from cli.stack.installation import Installation
+
+# In the order in which they start: the log first, the model's library, slow to import, late.
+_ALONE = ("registry", "session", "vault_proxy", "hands")
+GATEWAY = "gateway"
+
+# What speaks to a model needs its credentials; nothing else is given them.
+_MODEL_PREFIXES = ("ANTHROPIC_", "AWS_", "GOOGLE_", "CLOUD_ML_", "VERTEX_", "BEDROCK_")
+_KEY = "DROVER_API_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process of the stack."""
+
+    name: str
+    module: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole stack."""
+
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def make(cls, *, host: str, port: int, brains: int, ports: Sequence[int]) -> Plan:
+        """A stack whose gateway listens at `host:port`, and all else on loopback `ports`."""
+        names = [*_ALONE, *(f"brain-{number + 1}" for number in range(brains))]
+        parts = [
+            Part(name, f"services.{name.partition('-')[0]}.main", f"{LOOPBACK}:{free}")
+            for name, free in zip(names, ports, strict=True)
+        ]
+        shown = f"[{host}]" if ":" in host else host
+        return cls((*parts, Part(GATEWAY, "gateway.main", f"{shown}:{port}")))
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Every module that a part runs, once."""
+        return tuple(dict.fromkeys(part.module for part in self.parts))
+
+    def orders(
+        self, installation: Installation, environment: Mapping[str, str], key: Secret
+    ) -> list[Order]:
+        """What to start, in order. `environment` is this process's, secrets included.
+
+        Secrets go to those that need them: `key`, the first client's, to the gateway.
+        """
+        shared = self._addresses() | {
+            "DROVER_DATA_DIR": str(installation.root),
+            "DROVER_TOKEN_FILE": str(installation.token_file),
+        }
+        return [
+            Order(
+                name=part.name,
+                module=part.module,
+                log=str(installation.log_file(part.name)),
+                environment=shared
+                | {"DROVER_LISTEN": part.address, "DROVER_NAME": part.name}
+                | _secrets_for(part, environment, key),
+            )
+            for part in self.parts
+        ]
+
+    def _addresses(self) -> dict[str, str]:
+        single = {
+            f"DROVER_{part.name.upper()}_ADDRESS": part.address
+            for part in self.parts
+            if part.name in _ALONE
+        }
+        brains = ",".join(part.address for part in self.parts if part.name.startswith("brain-"))
+        return single | {"DROVER_BRAIN_ADDRESSES": brains}
+
+
+def public(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that every process may see."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name != _KEY and not _is_model_access(name)
+    }
+
+
+def _secrets_for(part: Part, environment: Mapping[str, str], key: Secret) -> dict[str, str]:
+    if part.name == GATEWAY:
+        return {_KEY: key.open()}
+    if part.name.startswith("brain-"):
+        return {name: value for name, value in environment.items() if _is_model_access(name)}
+    return {}
+
+
+def _is_model_access(name: str) -> bool:
+    return name.startswith(_MODEL_PREFIXES)

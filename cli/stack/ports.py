@@ -1,0 +1,52 @@
+"""Free loopback ports that stay free while a service is restarted."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+_LOWEST = 10_000
+_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_ATTEMPTS = 1000
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether a server could listen there now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen()
+        except OSError:
+            return False
+    return True
+
+
+def choose(count: int) -> list[int]:
+    """So many distinct free ports on loopback.
+
+    They lie below the range from which the kernel takes ports for outgoing connections: between the
+    death of a service and its next start no connection can take its port. Raises `OSError` if there
+    are not enough.
+    """
+    highest = _lowest_outgoing()
+    chosen: list[int] = []
+    for _ in range(_ATTEMPTS):
+        if len(chosen) == count:
+            return chosen
+        port = random.randrange(_LOWEST, highest)  # noqa: S311  # not a secret
+        if port not in chosen and is_free(LOOPBACK, port):
+            chosen.append(port)
+    msg = f"fewer than {count} free ports between {_LOWEST} and {highest}"
+    raise OSError(msg)
+
+
+def _lowest_outgoing() -> int:
+    try:
+        lowest = int(_RANGE_FILE.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        lowest = 32_768
+    return lowest if lowest > _LOWEST + _ATTEMPTS else 65_536
