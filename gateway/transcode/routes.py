@@ -1,0 +1,108 @@
+"""The routes of the contract: which HTTP requests reach which RPC, and how they are read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from google.api import annotations_pb2  # type: ignore[import-untyped]
+
+from drover.api.v1 import annotations_pb2 as api
+from gateway.transcode.decode import Decoders
+from gateway.transcode.encode import Encoders
+from gateway.transcode.request import RequestDecoder
+from gateway.transcode.shape import ContractError, Shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from google.api.http_pb2 import HttpRule  # type: ignore[import-untyped]
+    from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDescriptor
+
+_VARIABLES = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One verb and path template, bound to an RPC.
+
+    `shown` is the field of the response that is the HTTP answer; the whole response when empty.
+    `body` says that the request has a JSON body. `additional` ones are other paths of an RPC that
+    has a route already.
+    """
+
+    verb: str
+    template: str
+    method: MethodDescriptor
+    rules: api.MethodRules
+    request: RequestDecoder
+    shown: str
+    body: bool
+    additional: bool
+
+    @property
+    def rpc(self) -> str:
+        """The full name of the RPC as gRPC paths have it."""
+        return f"/{self.method.containing_service.full_name}/{self.method.name}"
+
+    @property
+    def answer(self) -> Descriptor:
+        """The message that is the HTTP answer."""
+        output = self.method.output_type
+        if not self.shown:
+            return output
+        message = output.fields_by_name[self.shown].message_type
+        if message is None:
+            msg = f"{output.full_name}.{self.shown} is no message"
+            raise ContractError(msg)
+        return message
+
+
+class Contract:
+    """All that the gateway serves over HTTP, compiled from the descriptors of `services`.
+
+    Raises `ContractError` for annotations that it cannot honour.
+    """
+
+    def __init__(self, services: Iterable[ServiceDescriptor]) -> None:
+        self.shapes = Shapes()
+        self.decoders = Decoders(self.shapes)
+        self.encoders = Encoders(self.shapes)
+        self.routes = tuple(
+            route
+            for service in services
+            for method in service.methods
+            for route in self._routes(method)
+        )
+
+    def _routes(self, method: MethodDescriptor) -> Iterator[Route]:
+        options = method.GetOptions()
+        if not options.HasExtension(annotations_pb2.http):
+            return
+        rules = options.Extensions[api.method]
+        streams = method.client_streaming or method.server_streaming
+        if streams and not rules.by_hand:
+            msg = f"{method.full_name}: a stream is served by hand"
+            raise ContractError(msg)
+        first = options.Extensions[annotations_pb2.http]
+        for rule in (first, *first.additional_bindings):
+            yield self._route(method, rules, rule, additional=rule is not first)
+
+    def _route(
+        self, method: MethodDescriptor, rules: api.MethodRules, rule: HttpRule, *, additional: bool
+    ) -> Route:
+        kind = rule.WhichOneof("pattern")
+        if kind in {None, "custom"} or rule.body not in {"", "*"}:
+            msg = f"{method.full_name}: only plain verbs, and bodies of none or all"
+            raise ContractError(msg)
+        template = str(getattr(rule, kind))
+        body = rule.body == "*"
+        path = _VARIABLES.findall(template)
+        request = RequestDecoder(method.input_type, path, self.decoders, body=body)
+        route = Route(
+            kind.upper(), template, method, rules, request, rule.response_body, body, additional
+        )
+        if not rules.by_hand:
+            self.encoders.of(route.answer)  # refused at start rather than by a request
+        return route
