@@ -13,7 +13,7 @@ import asyncio
 import time
 from contextlib import asynccontextmanager
 from email.utils import mktime_tz, parsedate_tz
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import orjson
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     import anthropic
     import httpx2
-    from anthropic._streaming import ServerSentEvent
 
     from chassis.secret import Secret
 
@@ -158,6 +157,15 @@ async def _post(
     raise _redacted(failure, client)
 
 
+class _Frame(Protocol):
+    """One server-sent event, as the SDK takes it off the wire."""
+
+    @property
+    def event(self) -> str | None: ...
+    @property
+    def data(self) -> str: ...
+
+
 class _RawEvents:
     """The events of one answer, until `message_stop`."""
 
@@ -167,9 +175,7 @@ class _RawEvents:
 
         self._client = client
         self._lost = (httpx2.TransportError, httpx2.DecodingError, httpx2.StreamError)
-        self._frames = cast(
-            "AsyncGenerator[ServerSentEvent]", anthropic.AsyncStream.raw_events(response)
-        )
+        self._frames = cast("AsyncGenerator[_Frame]", anthropic.AsyncStream.raw_events(response))
         self._stopped = False
 
     def __aiter__(self) -> Self:
