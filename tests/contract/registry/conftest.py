@@ -1,0 +1,42 @@
+"""Every store of the registry, by its port: the suite runs once per implementation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chassis.db import open_database
+from services.registry.store.agents import SqlAgentStore
+from services.registry.store.environments import SqlEnvironmentStore
+from services.registry.store.tables import METADATA
+from tests.doubles.registry_store import MemoryAgentStore, MemoryEnvironmentStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from chassis.db import Database
+    from services.registry.domain.ports import AgentStore, EnvironmentStore
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def database(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[Database | None]:
+    if request.param == "memory":
+        yield None
+        return
+    database = await open_database(f"sqlite:///{tmp_path / 'registry.db'}", METADATA)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def agents(database: Database | None) -> AgentStore:
+    return MemoryAgentStore() if database is None else SqlAgentStore(database)
+
+
+@pytest.fixture
+def environments(database: Database | None) -> EnvironmentStore:
+    return MemoryEnvironmentStore() if database is None else SqlEnvironmentStore(database)
