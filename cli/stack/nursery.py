@@ -94,6 +94,11 @@ class Nursery:
         self._warm: asyncio.Future[int] | None = None
         self._warm_pid = 0
 
+    @property
+    def warm_pid(self) -> int:
+        """The pid of the warm process, dead or alive; 0 before the first."""
+        return self._warm_pid
+
     async def run(self) -> None:
         """Keeps a warm process with everything imported until cancelled."""
         try:

@@ -15,9 +15,9 @@ def die_with_parent(signal: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal)
 
 
-def adopt_orphans() -> None:
-    """Makes this process the parent of every descendant whose own parent ends."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+def adopt_orphans(*, adopt: bool = True) -> None:
+    """Makes this process the parent of every descendant whose own parent ends, or no longer."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(adopt))
 
 
 def set_name(name: str) -> None:
