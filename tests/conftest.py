@@ -1,0 +1,46 @@
+"""Stacks for the suites that drive real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.e2e.stack import Stack
+
+
+@pytest.fixture(scope="session")
+def live_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One stack for every test that breaks nothing."""
+    from tests.e2e.stack import running_stack
+
+    with running_stack(tmp_path_factory.mktemp("stack")) as stack:
+        yield stack
+
+
+@pytest.fixture
+def stack(live_stack: Stack) -> Iterator[Stack]:
+    """The shared stack with a script of its own."""
+    live_stack.model.reset()
+    yield live_stack
+    live_stack.model.reset()
+
+
+@pytest.fixture(scope="module")
+def fault_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One stack for a module that kills its services."""
+    from tests.e2e.stack import running_stack
+
+    with running_stack(tmp_path_factory.mktemp("fault")) as stack:
+        yield stack
+
+
+@pytest.fixture
+def own_stack(fault_stack: Stack) -> Iterator[Stack]:
+    """A module's stack, whole again and with a script of its own."""
+    fault_stack.wait_ready()
+    fault_stack.model.reset()
+    yield fault_stack
+    fault_stack.model.reset()

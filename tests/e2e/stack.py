@@ -1,0 +1,208 @@
+"""A real stack under test: `drover up` over the scripted model, with everything a test may break."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from anthropic import Anthropic, AsyncAnthropic
+
+from tests.doubles.messages_api import MessagesApi, running
+
+ROOT = Path(__file__).resolve().parents[2]
+KEY = "drv_test_key"
+READY_SECONDS = 60.0
+BETA = "managed-agents-2026-04-01"
+
+
+@dataclass(slots=True)
+class Stack:
+    """One running stack."""
+
+    url: str
+    key: str
+    data: Path
+    model: MessagesApi
+    process: subprocess.Popen[bytes]
+
+    # talking to it
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that every API call needs."""
+        return {"x-api-key": self.key, "anthropic-beta": BETA}
+
+    def client(self, **options: Any) -> Anthropic:
+        """The official client."""
+        return Anthropic(base_url=self.url, api_key=self.key, timeout=60, **options)
+
+    def async_client(self, **options: Any) -> AsyncAnthropic:
+        """The official client, asynchronous."""
+        return AsyncAnthropic(base_url=self.url, api_key=self.key, timeout=60, **options)
+
+    @property
+    def token(self) -> str:
+        """The installation's secret."""
+        return (self.data / "run" / "token").read_text().strip()
+
+    def address(self, service: str) -> str:
+        """Where a service listens."""
+        return (self.data / "run" / f"{service}.address").read_text().strip()
+
+    def workspace(self, session_id: str) -> Path:
+        """A session's workspace, seen from the host."""
+        return self.data / "hands" / "workspaces" / session_id / "workspace"
+
+    def sandboxes(self) -> set[str]:
+        """Sessions that have, or had, a workspace."""
+        folder = self.data / "hands" / "workspaces"
+        return {path.name for path in folder.iterdir()} if folder.exists() else set()
+
+    # breaking it
+
+    def pid(self, service: str) -> int:
+        """The process of a service."""
+        return int((self.data / "run" / f"{service}.pid").read_text())
+
+    def pids(self, *services: str) -> set[int]:
+        """The processes of services that have one now."""
+        folder = self.data / "run"
+        return {self.pid(name) for name in services if (folder / f"{name}.pid").exists()}
+
+    def kill(self, service: str) -> None:
+        """kill -9, and waits until the supervisor has made another."""
+        before = self.pid(service)
+        os.kill(before, signal.SIGKILL)
+        self.wait_for(lambda: self.pids(service) not in (set(), {before}), f"another {service}")
+
+    def pause(self, service: str) -> None:
+        """SIGSTOP."""
+        os.kill(self.pid(service), signal.SIGSTOP)
+
+    def resume(self, service: str) -> None:
+        """SIGCONT."""
+        os.kill(self.pid(service), signal.SIGCONT)
+
+    def holder_of_model_connection(self) -> str:
+        """The brain that talks to the model now."""
+        port = int(self.model.base_url.rsplit(":", 1)[1])
+        for name in ("brain-1", "brain-2"):
+            if port in _remote_ports(self.pid(name)):
+                return name
+        raise AssertionError("no brain talks to the model")
+
+    def host_processes(self, words: str) -> list[str]:
+        """Command lines of live processes on this machine that contain these words."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                except OSError:
+                    continue
+                if words in line:
+                    found.append(line)
+        return found
+
+    # waiting for it
+
+    def wait_for(self, condition: Callable[[], object], what: str, deadline: float = 20) -> None:
+        """Waits until the condition holds; fails after `deadline` seconds."""
+        end = time.monotonic() + deadline
+        while not condition():
+            assert time.monotonic() < end, f"{what} did not come about in {deadline} s"
+            time.sleep(0.02)
+
+    def wait_ready(self, deadline: float = READY_SECONDS) -> None:
+        """Waits until every service answers."""
+
+        def ready() -> bool:
+            try:
+                return httpx2.get(f"{self.url}/readyz", timeout=2).status_code == 200
+            except httpx2.HTTPError:
+                return False
+
+        self.wait_for(ready, "readiness", deadline)
+
+    def until_idle(
+        self, client: Anthropic, session_id: str, *, answers: int = 1, deadline: float = 30
+    ) -> list[Any]:
+        """Waits until the session is idle with so many agent messages; answers its log."""
+        log: list[Any] = []
+
+        def idle() -> bool:
+            log[:] = client.beta.sessions.events.list(session_id)
+            said = sum(event.type == "agent.message" for event in log)
+            return said >= answers and log[-1].type == "session.status_idle"
+
+        self.wait_for(idle, "the end of the turn", deadline)
+        return log
+
+
+def _remote_ports(pid: int) -> set[int]:
+    """Ports of the loopback peers of a process's established TCP connections."""
+    inodes = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            target = str(descriptor.readlink())
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    ports = set()
+    for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
+        columns = line.split()
+        if columns[9] in inodes and columns[3] == "01":
+            ports.add(int(columns[2].split(":")[1], 16))
+    return ports
+
+
+def free_port() -> int:
+    """A loopback port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running_stack(data: Path, **environment: str) -> Iterator[Stack]:
+    """Runs `drover up` over a scripted model for the length of the block."""
+    port = free_port()
+    with running() as model:
+        process = subprocess.Popen(
+            [
+                sys.executable, "-m", "cli.main", "up",
+                "--port", str(port), "--data", str(data), "--brains", "2",
+            ],
+            cwd=ROOT,
+            env={
+                **{name: value for name, value in os.environ.items() if "ANTHROPIC" not in name},
+                "ANTHROPIC_API_KEY": "sk-test",
+                "ANTHROPIC_BASE_URL": model.base_url,
+                "DROVER_API_KEY": KEY,
+                **environment,
+            },
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        stack = Stack(f"http://127.0.0.1:{port}", KEY, data, model, process)
+        try:
+            stack.wait_ready()
+            yield stack
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise

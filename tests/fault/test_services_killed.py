@@ -1,0 +1,93 @@
+"""kill -9 of each service: ready again within 10 s, and the session takes a new message (P8)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.doubles.messages_api import ToolUse, text, tools
+from tests.e2e.driving import history, new_session, run_turn, texts
+from tests.e2e.stack import Stack
+
+SERVICES = ["session", "registry", "hands", "vault_proxy", "gateway", "brain-1", "brain-2"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_stack_is_ready_again_and_the_session_goes_on(own_stack: Stack, service: str) -> None:
+    stack = own_stack
+    stack.model.script(
+        tools(ToolUse("bash", {"command": "echo kept > /workspace/kept"})),
+        text("one"),
+        tools(ToolUse("bash", {"command": "cat /workspace/kept"})),
+        text("two"),
+    )
+    with stack.client(max_retries=0) as client:
+        session = new_session(client)
+        run_turn(client, session.id, "first")
+        before = history(client, session.id)
+        stack.kill(service)
+        start = time.monotonic()
+        stack.wait_ready(10)
+        assert time.monotonic() - start < 10
+        run_turn(client, session.id, "second")
+        log = history(client, session.id)
+    assert [event.id for event in log[: len(before)]] == [event.id for event in before]
+    assert texts(log, "agent.message") == ["one", "two"]
+    result = [event for event in log if event.type == "agent.tool_result"][-1]
+    assert result.content[0].text.strip() == "kept"
+
+
+def test_hands_killed_in_a_tool_call_give_an_error_result_and_leave_no_sandbox(
+    own_stack: Stack,
+) -> None:
+    stack = own_stack
+    command = "touch /workspace/begun; echo $$ > /workspace/pid; sleep 600"
+    stack.model.script(
+        tools(ToolUse("bash", {"command": command})),
+        tools(ToolUse("bash", {"command": "ps ax | grep -c '[s]leep 600'"})),
+        text("went on"),
+    )
+    with stack.client() as client:
+        session = new_session(client)
+        with client.beta.sessions.events.stream(session.id) as stream:
+            client.beta.sessions.events.send(
+                session.id,
+                events=[{"type": "user.message", "content": [{"type": "text", "text": "go"}]}],
+            )
+            begun = stack.workspace(session.id) / "begun"
+            stack.wait_for(begun.exists, "the command to begin")
+            stack.kill("hands")
+            for event in stream:
+                if event.type == "session.status_idle":
+                    break
+        log = history(client, session.id)
+    results = [event for event in log if event.type == "agent.tool_result"]
+    assert len(results) == 2
+    assert results[0].is_error
+    assert "unknown" in results[0].content[0].text
+    assert texts(log, "agent.message") == ["went on"]
+    assert not stack.host_processes("sleep 600")
+
+
+def test_session_service_killed_in_a_tool_call_keeps_the_brain_at_work(own_stack: Stack) -> None:
+    stack = own_stack
+    command = (
+        "touch /workspace/begun; while [ ! -e /workspace/go ]; do sleep 0.05; done; echo survived"
+    )
+    stack.model.script(tools(ToolUse("bash", {"command": command})), text("finished"))
+    with stack.client() as client:
+        session = new_session(client)
+        client.beta.sessions.events.send(
+            session.id,
+            events=[{"type": "user.message", "content": [{"type": "text", "text": "go"}]}],
+        )
+        workspace = stack.workspace(session.id)
+        stack.wait_for((workspace / "begun").exists, "the command to begin")
+        stack.kill("session")
+        stack.wait_ready(10)
+        (workspace / "go").touch()
+        log = stack.until_idle(client, session.id)
+    results = [event for event in log if event.type == "agent.tool_result"]
+    assert [result.content[0].text.strip() for result in results] == ["survived"]
+    assert texts(log, "agent.message") == ["finished"]
