@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from google.protobuf.descriptor import FieldDescriptor as Field
-
 from chassis import limits
 from chassis.errors import DroverError, Reason
 from drover.api.v1 import annotations_pb2 as api
@@ -19,15 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from google.protobuf.descriptor import Descriptor, OneofDescriptor
+    from google.protobuf.descriptor import FieldDescriptor as Field
     from google.protobuf.message import Message
 
     from chassis.limits import Check, Violation
 
 _REQUIRED = "a value is required"
 _SHOWN_KEY = 64
-_KINDS = {Field.CPPTYPE_STRING: "string", Field.CPPTYPE_ENUM: "enum"} | dict.fromkeys(
-    (Field.CPPTYPE_INT32, Field.CPPTYPE_INT64, Field.CPPTYPE_UINT32, Field.CPPTYPE_UINT64), "int64"
-)
 _compiled: dict[Descriptor, _Rules] = {}
 
 
@@ -135,12 +131,10 @@ def _value(field: Field, rules: api.FieldRules) -> Check | None:
         return _one(field, rules)
     least, entry = int(rules.required), field.message_type
     if entry is not None and entry.GetOptions().map_entry:
-        _refuse_others(field, rules, "map")
         size = limits.size(len, least, limits.given(rules.map, "max_pairs"), "pair")
         keys = _each(_keys, _one(entry.fields_by_name["key"], rules.map.keys))
         values = _each(_pairs, _one(entry.fields_by_name["value"], rules.map.values))
         return limits.every(size, keys, values)
-    _refuse_others(field, rules, "repeated")
     least = rules.repeated.min_items or least
     size = limits.size(len, least, limits.given(rules.repeated, "max_items"), "item")
     unique = limits.unique if rules.repeated.unique else None
@@ -150,25 +144,12 @@ def _value(field: Field, rules: api.FieldRules) -> Check | None:
 def _one(field: Field, rules: api.FieldRules) -> Check | None:
     """The check of one value of the field's type."""
     if field.message_type is not None:
-        _refuse_others(field, rules, "")
         nested = _compile(field.message_type)
         return nested if nested.steps or not nested.complete else None
-    kind = "" if field.type == Field.TYPE_BYTES else _KINDS.get(field.cpp_type, "")
-    _refuse_others(field, rules, kind)
-    if kind == "string":
-        return limits.string(rules.string)
-    if kind == "int64":
-        return limits.integer(rules.int64)
+    known = None
     if field.enum_type is not None and rules.enum.defined_only:
-        return limits.known(field.enum_type.values_by_number)
-    return None
-
-
-def _refuse_others(field: Field, rules: api.FieldRules, kind: str) -> None:
-    """No limit is written in vain: rules of another type are a mistake in the contract."""
-    for given, _ in rules.ListFields():
-        if given.name not in {kind, "required"}:
-            raise TypeError(f"{field.full_name}: {given.name} rules do not apply to it")
+        known = limits.known(field.enum_type.values_by_number)
+    return limits.every(known, limits.string(rules.string), limits.integer(rules.int64))
 
 
 def _each(

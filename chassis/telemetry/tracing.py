@@ -8,6 +8,7 @@ no trace context is put on the wire.
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span, Tracer
 
-_FLUSH_MILLIS = 2_000
+_FLUSH_SECONDS = 2.0
 _W3C = TraceContextTextMapPropagator()
 _OFF = NoOpTracer()
 
@@ -50,18 +51,21 @@ def setup(service_name: str) -> None:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+    exporter = _exporter()
     resource = Resource.create({"service.name": service_name, "service.namespace": "drover"})
-    _provider = TracerProvider(resource=resource)
-    _provider.add_span_processor(BatchSpanProcessor(_exporter()))
+    _provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    _provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(_provider)
 
 
 def shutdown() -> None:
-    """Exports what is recorded, waiting for at most 2 s, and stops recording."""
+    """Exports what is recorded and stops recording; a collector that is away costs 2 s at most."""
     global _provider  # noqa: PLW0603
     if _provider is not None:
-        _provider.force_flush(_FLUSH_MILLIS)
-        _provider.shutdown()
+        # The exporter's own time-outs add up to several times as much.
+        flushing = threading.Thread(target=_provider.shutdown, daemon=True)
+        flushing.start()
+        flushing.join(_FLUSH_SECONDS)
         _provider = None
 
 

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+START = "from chassis import lifecycle; import asyncio, resource, signal, sys\n"
+
+
+def start(main: str, **options: object) -> subprocess.Popen[bytes]:
+    """Runs `main(stack, stop)` in a process of its own; its first line of output says: ready."""
+    arguments = "".join(f", {name}={value!r}" for name, value in options.items())
+    body = f"async def main(stack, stop):\n{textwrap.indent(textwrap.dedent(main), '    ')}\n"
+    script = f"{START}{body}lifecycle.run(main, service='probe'{arguments})\n"
+    return subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def finish(process: subprocess.Popen[bytes]) -> tuple[int, bytes, list[str]]:
+    out, err = process.communicate(timeout=30)
+    return process.returncode, out, [json.loads(line)["event"] for line in err.splitlines()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_stops_the_process_and_closes_what_it_opened(number):
+    process = start(
+        """
+        stack.callback(print, "closed", flush=True)
+        print("ready", flush=True)
+        await stop.wait()
+        print("stopping", flush=True)
+        """
+    )
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(number)
+    assert finish(process) == (0, b"stopping\nclosed\n", ["stopping", "stopped"])
+
+
+def test_main_that_returns_ends_the_process():
+    assert finish(start("stack.callback(print, 'closed')")) == (0, b"closed\n", ["stopped"])
+
+
+def test_main_that_fails_is_reported_and_closed():
+    process = start("stack.callback(print, 'closed', flush=True); raise KeyError('broken')")
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert out == b"closed\n"
+    assert b"KeyError: 'broken'" in err
+
+
+def test_process_that_does_not_stop_in_time_is_cancelled():
+    process = start(
+        """
+        stack.callback(print, "closed", flush=True)
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+        """,
+        stop_seconds=0.1,
+    )
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert finish(process) == (1, b"closed\n", ["stopping", "stop_deadline_passed"])
+
+
+def test_second_signal_does_not_wait_for_the_deadline():
+    process = start(
+        """
+        print("ready", flush=True)
+        await stop.wait()
+        print("stopping", flush=True)
+        await asyncio.Event().wait()
+        """,
+        stop_seconds=600,
+    )
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == b"stopping\n"
+    process.send_signal(signal.SIGTERM)
+    assert finish(process) == (1, b"", ["stopping", "stopping"])
+
+
+def test_process_runs_on_uvloop_and_dumps_no_core():
+    process = start(
+        """
+        print(type(asyncio.get_running_loop()).__module__)
+        print(resource.getrlimit(resource.RLIMIT_CORE))
+        """
+    )
+    assert finish(process)[1] == b"uvloop\n(0, 0)\n"

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from chassis.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch):
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"DROVER_{name.upper()}", raising=False)
+
+
+def test_settings_come_from_prefixed_variables(monkeypatch, tmp_path):
+    monkeypatch.setenv("DROVER_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("DROVER_BRAIN_ADDRESSES", "127.0.0.1:1, 127.0.0.1:2,")
+    monkeypatch.setenv("DROVER_REFLECTION", "false")
+    settings = Settings()
+    assert settings.data_dir == tmp_path
+    assert settings.brain_addresses == ("127.0.0.1:1", "127.0.0.1:2")
+    assert settings.reflection is False
+
+
+def test_token_and_database_lie_under_the_data_directory(tmp_path):
+    settings = Settings(data_dir=tmp_path)
+    settings.token_file.parent.mkdir()
+    settings.token_file.write_text("s3cret\n")
+    assert settings.token_file == tmp_path / "run" / "token"
+    assert settings.token().open() == "s3cret"
+    assert settings.database("session") == f"sqlite:///{tmp_path}/session.db"
+
+
+def test_database_url_of_a_relative_directory_is_absolute():
+    url = Settings(data_dir=Path("data")).database("session")
+    assert url == f"sqlite:///{Path.cwd()}/data/session.db"
+
+
+def test_given_database_url_wins():
+    url = "postgresql+psycopg://host/drover"
+    assert Settings(database_url=url).database("session") == url
+
+
+def test_settings_do_not_change_after_they_were_read():
+    with pytest.raises(ValidationError):
+        Settings().listen = "0.0.0.0:80"
