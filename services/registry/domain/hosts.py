@@ -30,6 +30,9 @@ def canonical_host(text: str) -> str:
 
     Raises `HostError`.
     """
+    if not text.isascii():  # before lower(), which makes an ASCII k of a Kelvin sign
+        msg = "must be ASCII: write an internationalised name in its xn-- form"
+        raise HostError(msg)
     lowered = text.lower()
     name = lowered.removeprefix("*.")
     _refuse_address_parts(name)
@@ -60,8 +63,6 @@ def _refuse_address_parts(name: str) -> None:
         msg = "must be a bare host name, without a port"
     elif "*" in name:
         msg = "may have one wildcard only, as its whole first label: *.example.com"
-    elif not name.isascii():
-        msg = "must be ASCII: write an internationalised name in its xn-- form"
     else:
         return
     raise HostError(msg)

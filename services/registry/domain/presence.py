@@ -20,7 +20,7 @@ def given(message: Message, mask: str = "update_mask") -> frozenset[str]:
     if not message.HasField(mask):
         return frozenset(field.name for field, _ in message.ListFields())
     named: frozenset[str] = frozenset(getattr(message, mask).paths)
-    if unknown := named - message.DESCRIPTOR.fields_by_name.keys():
+    if unknown := named.difference(message.DESCRIPTOR.fields_by_name):
         raise DroverError(Reason.INVALID_ARGUMENT, f"{mask}: no field {min(unknown)!r}")
     return named
 

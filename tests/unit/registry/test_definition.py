@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import pytest
+
+from chassis.errors import DroverError, Reason
+from drover.agent.v1.agent_pb2 import Agent, ExecutionIdentity, Skill, SkillReference
+from drover.agent.v1.multiagent_pb2 import Multiagent
+from drover.agent.v1.tool_pb2 import (
+    PERMISSION_POLICY_TYPE_AUTO,
+    AgentToolConfig,
+    PermissionPolicy,
+    Tool,
+    ToolDefaults,
+)
+from services.registry.domain.definition import settle_definition
+from tests.unit.registry.definitions import definition, mcp, server, toolset
+
+AUTO = PermissionPolicy(type=PERMISSION_POLICY_TYPE_AUTO)
+
+
+def refusal(agent: Agent, prefix: str = "") -> str:
+    with pytest.raises(DroverError) as refused:
+        settle_definition(agent, prefix)
+    assert refused.value.reason is Reason.INVALID_ARGUMENT
+    return refused.value.message
+
+
+def test_a_server_needs_a_toolset_that_refers_to_it() -> None:
+    agent = definition(mcp("a"), servers=(server("a"), server("b")))
+    assert refusal(agent) == "mcp_servers.1.name: no mcp_toolset in tools refers to 'b'"
+
+
+def test_a_toolset_needs_the_server_that_it_refers_to() -> None:
+    agent = definition(mcp("a"), mcp("b"), servers=(server("a"),))
+    assert refusal(agent) == "tools.1.mcp_server_name: 'b' is not listed in mcp_servers"
+
+
+def test_servers_have_names_of_their_own() -> None:
+    agent = definition(mcp("a"), servers=(server("a"), server("a")))
+    assert refusal(agent).startswith("mcp_servers.1.name: 'a' is there twice")
+
+
+@pytest.mark.parametrize(
+    "tools", [(), (toolset(AgentToolConfig(name="read", enabled=False)),)], ids=["none", "no read"]
+)
+def test_skills_need_the_read_tool(tools: tuple[Tool, ...]) -> None:
+    agent = definition(*tools)
+    agent.skills.append(Skill(custom=SkillReference(skill_id="skill_1")))
+    assert refusal(agent, "agent.") == (
+        "agent.tools: read must be enabled while skills are attached"
+    )
+
+
+def test_more_than_16_pairs_of_metadata_are_refused() -> None:
+    agent = definition()
+    agent.metadata.update({str(number): "" for number in range(17)})
+    assert refusal(agent).startswith("metadata: at most 16 pairs")
+
+
+def unsupported(**fields: object) -> Agent:
+    agent = definition(toolset())
+    agent.MergeFrom(Agent(**fields))  # type: ignore[arg-type]
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("agent", "message"),
+    [
+        (unsupported(multiagent=Multiagent()), "multiagent: not supported"),
+        (
+            unsupported(skills=[Skill(custom=SkillReference(skill_id="skill_1"))]),
+            "skills: not supported",
+        ),
+        (definition(mcp("a"), servers=(server("a"),)), "mcp_servers: not supported"),
+        (
+            unsupported(execution_identity=ExecutionIdentity(aws_role={"role_arn": "arn"})),
+            "execution_identity.type: aws_role is not supported",
+        ),
+        (
+            definition(toolset(defaults=ToolDefaults(permission_policy=AUTO))),
+            "tools.0.default_config.permission_policy.type: auto is not supported",
+        ),
+        (
+            definition(toolset(AgentToolConfig(name="bash", permission_policy=AUTO))),
+            "tools.0.configs.0.permission_policy.type: auto is not supported",
+        ),
+        (
+            definition(toolset(AgentToolConfig(name="web_fetch", enabled=True))),
+            "tools.0.configs.0.enabled: web_fetch is not supported",
+        ),
+        (
+            definition(toolset(AgentToolConfig(name="web_search"))),
+            "tools.0.configs.0.enabled: web_search is not supported",
+        ),
+        (
+            definition(
+                toolset(
+                    AgentToolConfig(name="web_search", enabled=False, blocked_domains=["a.example"])
+                )
+            ),
+            "tools.0.configs.0.blocked_domains: not supported",
+        ),
+    ],
+)
+def test_what_does_not_run_yet_is_refused_by_its_path(agent: Agent, message: str) -> None:
+    assert refusal(agent) == f"{message} by this release"
+
+
+def test_turning_the_web_tools_off_is_no_use_of_them() -> None:
+    off = [AgentToolConfig(name=name, enabled=False) for name in ("web_fetch", "web_search")]
+    agent = definition(toolset(*off))
+    settle_definition(agent)
+    assert [config.enabled for config in agent.tools[0].agent_toolset.configs] == [False, False]
