@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from chassis.context import CallContext
+from chassis.grpc.channel import open_channel
 from drover.agent.v1.agent_service_pb2_grpc import AgentServiceStub
 from drover.environment.v1.environment_service_pb2_grpc import EnvironmentServiceStub
-
-from chassis.context import CallContext, call_context
-from chassis.grpc.channel import open_channel
 from services.registry.main import RegistrySettings, build
 
 if TYPE_CHECKING:

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from chassis.grpc.channel import open_channel
+from chassis.secret import Secret
+from drover.vault.v1 import credential_proxy_service_pb2 as pb
+from drover.vault.v1.credential_proxy_service_pb2_grpc import CredentialProxyServiceStub
+from services.vault_proxy.main import VaultProxySettings, build
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+SERVICE = "drover.vault.v1.CredentialProxyService"
+
+
+@pytest.fixture
+async def address(tmp_path: Path) -> AsyncIterator[str]:
+    token = tmp_path / "token"
+    token.write_text("a-token-for-tests")
+    settings = VaultProxySettings(data_dir=tmp_path, token_file=token, reflection=False)
+    async with AsyncExitStack() as stack:
+        yield (await build(settings, stack)).address
+
+
+async def test_it_holds_nothing_and_says_so(address: str) -> None:
+    async with open_channel(address, Secret("a-token-for-tests")) as channel:
+        holdings = await CredentialProxyServiceStub(channel).GetHoldings(pb.GetHoldingsRequest())
+    assert (holdings.vaults, holdings.credentials) == (0, 0)
+
+
+async def test_it_reports_healthy_to_anyone(address: str) -> None:
+    async with grpc.aio.insecure_channel(address) as channel:
+        request = health_pb2.HealthCheckRequest(service=SERVICE)
+        answer = await health_pb2_grpc.HealthStub(channel).Check(request)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_callers_without_the_installations_secret_are_refused(address: str) -> None:
+    async with open_channel(address, Secret("another")) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await CredentialProxyServiceStub(channel).GetHoldings(pb.GetHoldingsRequest())
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
