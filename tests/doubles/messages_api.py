@@ -114,6 +114,7 @@ class MessagesApi:
         self.base_url = ""
         self.requests: list[Request] = []
         self.unmatched: list[Request] = []
+        self.connections = 0
         self._default = default
         self._record = record
         self._rules: list[tuple[Matcher, list[Reply]]] = []
@@ -151,6 +152,26 @@ class MessagesApi:
         """Wait until so many requests have come; `deadline` in seconds."""
         return await asyncio.to_thread(self.wait_requests, number, deadline)
 
+    async def eventually(self, condition: Callable[[], bool], deadline: float = 10.0) -> None:
+        """Wait until `condition` holds; asked again when a request comes, ends or breaks off."""
+
+        def wait() -> bool:
+            with self._changed:
+                return self._changed.wait_for(condition, deadline)
+
+        if not await asyncio.to_thread(wait):
+            msg = f"the condition did not come to hold within {deadline} s"
+            raise TimeoutError(msg)
+
+    def connected(self) -> None:
+        """The server's side: count a new connection."""
+        self.connections += 1
+
+    def changed(self) -> None:
+        """The server's side: a request ended or broke off."""
+        with self._changed:
+            self._changed.notify_all()
+
     def answer(self, request: Request) -> Reply:
         """The server's side: record `request` and choose its reply."""
         if not self._record:
@@ -175,9 +196,7 @@ async def serving(api: MessagesApi, port: int = 0) -> AsyncIterator[MessagesApi]
     """Serve `api` on loopback in the running loop; `api.base_url` says where."""
     loop = asyncio.get_running_loop()
     connections: set[MessagesProtocol] = set()
-    server = await loop.create_server(
-        lambda: MessagesProtocol(api.answer, api.new_id, connections), "127.0.0.1", port
-    )
+    server = await loop.create_server(lambda: MessagesProtocol(api, connections), "127.0.0.1", port)
     api.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield api

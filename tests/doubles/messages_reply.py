@@ -171,13 +171,12 @@ def message(
             "content": contents,
             "stop_reason": reason,
             "stop_sequence": None,
+            "stop_details": stop_details,
             "usage": used.as_json(),
         }
-        if stop_details is not None:
-            head["stop_details"] = stop_details
         if not streaming:
             return orjson.dumps(head)
-        return b"".join(_stream(head, blocks, contents, stop_details))
+        return b"".join(_stream(head, blocks, contents))
 
     return Reply(body)
 
@@ -293,11 +292,15 @@ def _stream(
     head: Mapping[str, Any],
     blocks: Sequence[AnyBlock],
     contents: Sequence[Mapping[str, Any]],
-    stop_details: Mapping[str, Any] | None,
 ) -> list[bytes]:
     usage = head["usage"]
-    opening = {**head, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
-    opening.pop("stop_details", None)
+    end = {key: head[key] for key in ("stop_reason", "stop_sequence", "stop_details")}
+    opening = {
+        **head,
+        **dict.fromkeys(end),
+        "content": [],
+        "usage": {**usage, "output_tokens": 1},
+    }
     frames = [_frame({"type": "message_start", "message": opening})]
     for index, (block, content) in enumerate(zip(blocks, contents, strict=True)):
         empty, deltas = _deltas(block, content)
@@ -309,10 +312,7 @@ def _stream(
             for delta in deltas
         )
         frames.append(_frame({"type": "content_block_stop", "index": index}))
-    delta: dict[str, Any] = {"stop_reason": head["stop_reason"], "stop_sequence": None}
-    if stop_details is not None:
-        delta["stop_details"] = stop_details
-    frames.append(_frame({"type": "message_delta", "delta": delta, "usage": usage}))
+    frames.append(_frame({"type": "message_delta", "delta": end, "usage": usage}))
     frames.append(_frame({"type": "message_stop"}))
     return frames
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import orjson
 
-from tests.doubles.messages_reply import Gate, NewId, Reply, error, offset_of
+from tests.doubles.messages_reply import Gate, Reply, error, offset_of
 
 _SECRET_HEADERS = frozenset({"x-api-key", "authorization", "proxy-authorization", "cookie"})
 _STREAM_ASKED = re.compile(rb'"stream"\s*:\s*true')
@@ -85,12 +85,20 @@ class Request:
 Answerer = Callable[[Request], Reply]
 
 
+class Script(Protocol):
+    """What the server asks and tells; it is called on the server's thread."""
+
+    def answer(self, request: Request) -> Reply: ...
+    def new_id(self, prefix: str) -> str: ...
+    def connected(self) -> None: ...
+    def changed(self) -> None: ...
+
+
 class MessagesProtocol(asyncio.Protocol):
     """One client connection."""
 
-    def __init__(self, answer: Answerer, new_id: NewId, connections: set[MessagesProtocol]) -> None:
-        self._answer = answer
-        self._new_id = new_id
+    def __init__(self, script: Script, connections: set[MessagesProtocol]) -> None:
+        self._script = script
         self._connections = connections
         self._buffer = b""
         self._transport: asyncio.Transport | None = None
@@ -100,6 +108,7 @@ class MessagesProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._connections.add(self)
+        self._script.connected()
 
     def close(self) -> None:
         """Hang up, whatever is being answered."""
@@ -110,6 +119,7 @@ class MessagesProtocol(asyncio.Protocol):
         self._connections.discard(self)
         if self._request is not None and not self._request.state.answered:
             self._request.state.aborted = True
+            self._script.changed()
         if self._task is not None:
             self._task.cancel()
 
@@ -148,33 +158,45 @@ class MessagesProtocol(asyncio.Protocol):
         elif "content-length" not in request.headers:
             reply = error(400, "the double needs a content length")
         else:
-            reply = self._answer(request)
-        body = reply.body(request.streaming, self._new_id)
+            reply = self._script.answer(request)
+        body = reply.body(request.streaming, self._script.new_id)
         head = self._head(request, reply)
         if not reply.pauses and reply.cut_after is None:
             self._write(head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
             request.state.answered = True
             return
-        self._task = asyncio.get_running_loop().create_task(self._play(request, reply, head, body))
-
-    async def _play(self, request: Request, reply: Reply, head: bytes, body: bytes) -> None:
-        """Write an answer that pauses or ends early."""
         upto = len(body) if reply.cut_after is None else offset_of(body, reply.cut_after)
+        pauses = sorted(
+            ((min(offset_of(body, pause.after), upto), pause.wait) for pause in reply.pauses),
+            key=lambda pause: pause[0],
+        )
         self._write(head)
+        self._task = asyncio.get_running_loop().create_task(
+            self._play(request, body[:upto], pauses, cut=reply.cut_after is not None)
+        )
+
+    async def _play(
+        self,
+        request: Request,
+        body: bytes,
+        pauses: Sequence[tuple[int, Gate | float]],
+        *,
+        cut: bool,
+    ) -> None:
+        """Write a body that pauses, or after which the connection ends."""
         at = 0
-        for pause in sorted(reply.pauses, key=lambda pause: offset_of(body, pause.after)):
-            until = min(offset_of(body, pause.after), upto)
+        for until, wait in pauses:
             self._write_chunk(body[at:until])
             at = until
-            if isinstance(pause.wait, Gate):
-                await pause.wait.passed()
+            if isinstance(wait, Gate):
+                await wait.passed()
             else:
-                await asyncio.sleep(pause.wait)
-        self._write_chunk(body[at:upto])
+                await asyncio.sleep(wait)
+        self._write_chunk(body[at:])
         request.state.answered = True
-        assert self._transport is not None
+        self._script.changed()
         self._task = None
-        if reply.cut_after is not None:
+        if cut and self._transport is not None:
             self._transport.close()
             return
         self._write(b"0\r\n\r\n")
@@ -183,7 +205,7 @@ class MessagesProtocol(asyncio.Protocol):
     def _head(self, request: Request, reply: Reply) -> bytes:
         headers = {
             "content-type": "text/event-stream" if request.streaming else "application/json",
-            "request-id": self._new_id("req"),
+            "request-id": self._script.new_id("req"),
             "transfer-encoding": "chunked",
             **reply.headers,
         }
