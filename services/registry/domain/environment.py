@@ -119,16 +119,14 @@ def _merge_networking(networking: Networking, wanted: CloudConfig) -> None:
 
 
 def _merge_limited(limited: LimitedNetwork, wanted: LimitedNetwork) -> None:
-    """A switch that is null or absent keeps its value; absent hosts stay, listed ones replace."""
+    """What is absent keeps its value; null and empty are the narrowest: no host, not allowed."""
     named = given(wanted)
     if "allowed_hosts" in named:
         del limited.allowed_hosts[:]
         limited.allowed_hosts.extend(_hosts(wanted))
     for switch in _SWITCHES:
-        if wanted.HasField(switch):
+        if switch in named or not limited.HasField(switch):
             setattr(limited, switch, getattr(wanted, switch))
-        elif not limited.HasField(switch):
-            setattr(limited, switch, False)
 
 
 def _hosts(network: LimitedNetwork) -> list[str]:

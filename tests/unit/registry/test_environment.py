@@ -170,6 +170,15 @@ def test_a_present_empty_list_clears() -> None:
     assert update(before, config=cloud(packages=no_pip)).config.cloud.packages == Packages()
 
 
+def test_null_inside_limited_networking_is_the_narrowest_value() -> None:
+    before = stored(config=cloud(limited("a.example", allow_mcp_servers=True)))
+    nulls = limited(mask=["allowed_hosts", "allow_mcp_servers"])
+    network = update(before, config=cloud(nulls)).config.cloud.networking.limited
+    assert list(network.allowed_hosts) == []
+    assert network.HasField("allow_mcp_servers")
+    assert not network.allow_mcp_servers
+
+
 def test_going_limited_starts_with_the_defaults_of_limited() -> None:
     after = update(stored(), config=cloud(limited("a.example"))).config.cloud.networking
     assert after.limited.HasField("allow_mcp_servers")
