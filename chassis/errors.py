@@ -1,14 +1,13 @@
 """The one error type of the system and the one table that says how each reason is answered.
 
-The gRPC interceptor and the HTTP gateway both read `RULES`; nothing else maps errors. This module
-imports neither grpc nor HTTP, so domain code may raise `DroverError` freely.
+The gRPC interceptor and the HTTP gateway both read `RULES`; nothing else maps errors. Domain code
+may raise `DroverError` freely: nothing of grpc or HTTP is imported here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -62,46 +61,38 @@ class Rule:
     error_code: str | None = None
 
 
-_INVALID = "invalid_request_error"
+_INVALID, _OVERLOADED = "invalid_request_error", "overloaded_error"
 
-RULES: Mapping[Reason, Rule] = MappingProxyType(
-    {
-        Reason.INVALID_ARGUMENT: Rule("INVALID_ARGUMENT", 400, _INVALID, "info"),
-        Reason.UNKNOWN_FIELD: Rule("INVALID_ARGUMENT", 400, _INVALID, "info"),
-        Reason.UNIMPLEMENTED: Rule("UNIMPLEMENTED", 400, _INVALID, "info"),
-        Reason.ARCHIVED: Rule("FAILED_PRECONDITION", 400, _INVALID, "info"),
-        Reason.SESSION_RUNNING: Rule("FAILED_PRECONDITION", 400, _INVALID, "info"),
-        Reason.UNAUTHENTICATED: Rule("UNAUTHENTICATED", 401, "authentication_error", "info"),
-        Reason.BILLING: Rule("FAILED_PRECONDITION", 402, "billing_error", "warning"),
-        Reason.PERMISSION_DENIED: Rule("PERMISSION_DENIED", 403, "permission_error", "info"),
-        Reason.NOT_FOUND: Rule("NOT_FOUND", 404, "not_found_error", "info"),
-        Reason.ENVIRONMENT_NOT_FOUND: Rule(
-            "NOT_FOUND", 404, "not_found_error", "info", error_code="environment_not_found"
-        ),
-        Reason.CONFLICT: Rule("ABORTED", 409, "conflict_error", "info"),
-        Reason.VERSION_MISMATCH: Rule("ABORTED", 409, "conflict_error", "info"),
-        Reason.ALREADY_EXISTS: Rule("ALREADY_EXISTS", 409, "conflict_error", "info"),
-        Reason.LEASE_LOST: Rule("FAILED_PRECONDITION", 409, "conflict_error", "info"),
-        Reason.LEASE_HELD: Rule("FAILED_PRECONDITION", 409, "conflict_error", "info"),
-        Reason.INPUT_PENDING: Rule("FAILED_PRECONDITION", 409, "conflict_error", "debug"),
-        Reason.REQUEST_TOO_LARGE: Rule("RESOURCE_EXHAUSTED", 413, "request_too_large", "info"),
-        Reason.RATE_LIMITED: Rule(
-            "RESOURCE_EXHAUSTED", 429, "rate_limit_error", "info", retryable=True
-        ),
-        Reason.RESOURCE_EXHAUSTED: Rule(
-            "RESOURCE_EXHAUSTED", 529, "overloaded_error", "warning", retryable=True
-        ),
-        Reason.UNAVAILABLE: Rule("UNAVAILABLE", 503, "overloaded_error", "warning", retryable=True),
-        Reason.DEADLINE_EXCEEDED: Rule(
-            "DEADLINE_EXCEEDED", 504, "timeout_error", "warning", retryable=True
-        ),
-        Reason.CANCELLED: Rule("CANCELLED", 499, "api_error", "debug"),
-        # One of Drover's own processes came without the installation's secret: to an HTTP client
-        # that is our fault, never a 401 about its key.
-        Reason.IDENTITY_REFUSED: Rule("UNAUTHENTICATED", 500, "api_error", "warning"),
-        Reason.INTERNAL: Rule("INTERNAL", 500, "api_error", "error"),
-    }
-)
+RULES: Mapping[Reason, Rule] = {
+    Reason.INVALID_ARGUMENT: Rule("INVALID_ARGUMENT", 400, _INVALID, "info"),
+    Reason.UNKNOWN_FIELD: Rule("INVALID_ARGUMENT", 400, _INVALID, "info"),
+    Reason.UNIMPLEMENTED: Rule("UNIMPLEMENTED", 400, _INVALID, "info"),
+    Reason.ARCHIVED: Rule("FAILED_PRECONDITION", 400, _INVALID, "info"),
+    Reason.SESSION_RUNNING: Rule("FAILED_PRECONDITION", 400, _INVALID, "info"),
+    Reason.UNAUTHENTICATED: Rule("UNAUTHENTICATED", 401, "authentication_error", "info"),
+    Reason.BILLING: Rule("FAILED_PRECONDITION", 402, "billing_error", "warning"),
+    Reason.PERMISSION_DENIED: Rule("PERMISSION_DENIED", 403, "permission_error", "info"),
+    Reason.NOT_FOUND: Rule("NOT_FOUND", 404, "not_found_error", "info"),
+    Reason.ENVIRONMENT_NOT_FOUND: Rule(
+        "NOT_FOUND", 404, "not_found_error", "info", error_code="environment_not_found"
+    ),
+    Reason.CONFLICT: Rule("ABORTED", 409, "conflict_error", "info"),
+    Reason.VERSION_MISMATCH: Rule("ABORTED", 409, "conflict_error", "info"),
+    Reason.ALREADY_EXISTS: Rule("ALREADY_EXISTS", 409, "conflict_error", "info"),
+    Reason.LEASE_LOST: Rule("FAILED_PRECONDITION", 409, "conflict_error", "info"),
+    Reason.LEASE_HELD: Rule("FAILED_PRECONDITION", 409, "conflict_error", "info"),
+    Reason.INPUT_PENDING: Rule("FAILED_PRECONDITION", 409, "conflict_error", "debug"),
+    Reason.REQUEST_TOO_LARGE: Rule("RESOURCE_EXHAUSTED", 413, "request_too_large", "info"),
+    Reason.RATE_LIMITED: Rule("RESOURCE_EXHAUSTED", 429, "rate_limit_error", "info", True),
+    Reason.RESOURCE_EXHAUSTED: Rule("RESOURCE_EXHAUSTED", 529, _OVERLOADED, "warning", True),
+    Reason.UNAVAILABLE: Rule("UNAVAILABLE", 503, _OVERLOADED, "warning", True),
+    Reason.DEADLINE_EXCEEDED: Rule("DEADLINE_EXCEEDED", 504, "timeout_error", "warning", True),
+    Reason.CANCELLED: Rule("CANCELLED", 499, "api_error", "debug"),
+    # One of Drover's own processes came without the installation's secret: to an HTTP client that
+    # is our fault, never a 401 about its key.
+    Reason.IDENTITY_REFUSED: Rule("UNAUTHENTICATED", 500, "api_error", "warning"),
+    Reason.INTERNAL: Rule("INTERNAL", 500, "api_error", "error"),
+}
 
 
 class DroverError(Exception):
@@ -113,12 +104,7 @@ class DroverError(Exception):
     """
 
     def __init__(
-        self,
-        reason: Reason,
-        message: str,
-        *,
-        retry_after: float | None = None,
-        **metadata: str,
+        self, reason: Reason, message: str, *, retry_after: float | None = None, **metadata: str
     ) -> None:
         super().__init__(message)
         self.reason = reason

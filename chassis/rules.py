@@ -7,20 +7,23 @@ is checked like any other, as protovalidate does.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
-from chassis import limits
+import orjson
+
 from chassis.errors import DroverError, Reason
 from drover.api.v1 import annotations_pb2 as api
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from google.protobuf.descriptor import Descriptor, OneofDescriptor
     from google.protobuf.descriptor import FieldDescriptor as Field
     from google.protobuf.message import Message
 
-    from chassis.limits import Check, Violation
+Violation = tuple[str, str]  # the path below the value checked, and what is wrong there
+Check = Callable[[Any], Violation | None]
+Test = tuple[Callable[[Any], object], str]  # what must hold, and what to say when it does not
 
 _REQUIRED = "a value is required"
 _SHOWN_KEY = 64
@@ -33,11 +36,10 @@ def check(message: Message) -> None:
     Segments are JSON keys (field, query or header names), indexes and map keys. A union's variant
     has none, since JSON writes its fields into the enclosing object.
     """
-    # Generated stubs disagree on which of two equal classes a descriptor is.
+    # The stubs call upb's descriptors by another name than the library does.
     violation = _compile(cast("Descriptor", message.DESCRIPTOR))(message)
     if violation is not None:
-        path, text = violation
-        raise DroverError(Reason.INVALID_ARGUMENT, f"{path}: {text}" if path else text)
+        raise DroverError(Reason.INVALID_ARGUMENT, ": ".join(filter(None, violation)))
 
 
 class _Rules:
@@ -58,24 +60,19 @@ def _compile(descriptor: Descriptor) -> _Rules:
     if (known := _compiled.get(descriptor)) is not None:
         return known
     rules = _compiled[descriptor] = _Rules()  # before its fields: types may be recursive
-    unions = [oneof for oneof in descriptor.oneofs if not _is_optional(oneof)]
+    # Protobuf says that a field is `optional` by a oneof of its own.
+    unions = [oneof for oneof in descriptor.oneofs if oneof.name != f"_{oneof.fields[0].name}"]
     steps = [_field(field) for field in descriptor.fields if field.containing_oneof not in unions]
     rules.steps += [step for step in (*steps, *map(_oneof, unions)) if step is not None]
     rules.complete = True
     return rules
 
 
-def _is_optional(oneof: OneofDescriptor) -> bool:
-    """Whether protobuf made the oneof to say that a field is `optional`."""
-    return len(oneof.fields) == 1 and oneof.name == f"_{oneof.fields[0].name}"
-
-
 def _field(field: Field) -> Check | None:
-    name, key = field.name, _key(field)
+    name, key, presence = field.name, _key(field), field.has_presence
     rules = field.GetOptions().Extensions[api.rules]
     check_value = _value(field, rules)
     required = rules.required and not field.is_repeated  # lists and maps: at least one
-    presence = field.has_presence
     if check_value is None and not required:
         return None
 
@@ -97,12 +94,8 @@ def _oneof(oneof: OneofDescriptor) -> Check | None:
         check_value = _value(field, field.GetOptions().Extensions[api.rules])
         if check_value is not None:
             variants[field.name] = ("" if options.union else _key(field)), check_value
-    if not options.required:
-        unset = None
-    elif options.union:
-        unset = ("type", _REQUIRED)
-    else:
-        unset = ("", f"one of {', '.join(map(_key, oneof.fields))} is required")
+    choice = f"one of {', '.join(map(_key, oneof.fields))} is required"
+    unset = (("type", _REQUIRED) if options.union else ("", choice)) if options.required else None
 
     def step(message: Message) -> Violation | None:
         if (chosen := message.WhichOneof(name)) is None:
@@ -131,14 +124,14 @@ def _value(field: Field, rules: api.FieldRules) -> Check | None:
         return _one(field, rules)
     least, entry = int(rules.required), field.message_type
     if entry is not None and entry.GetOptions().map_entry:
-        size = limits.size(len, least, limits.given(rules.map, "max_pairs"), "pair")
-        keys = _each(_keys, _one(entry.fields_by_name["key"], rules.map.keys))
-        values = _each(_pairs, _one(entry.fields_by_name["value"], rules.map.values))
-        return limits.every(size, keys, values)
-    least = rules.repeated.min_items or least
-    size = limits.size(len, least, limits.given(rules.repeated, "max_items"), "item")
-    unique = limits.unique if rules.repeated.unique else None
-    return limits.every(size, unique, _each(enumerate, _one(field, rules.repeated.items)))
+        key, value = entry.fields_by_name["key"], entry.fields_by_name["value"]
+        parts = [(lambda pairs: zip(pairs, pairs, strict=True), _one(key, rules.map.keys))]
+        parts += [(lambda pairs: pairs.items(), _one(value, rules.map.values))]
+        return _all(_size(len, least, rules.map, "max_pairs", "pair"), parts)
+    tests = _size(len, rules.repeated.min_items or least, rules.repeated, "max_items", "item")
+    if rules.repeated.unique:
+        tests.append((lambda items: len(set(items)) == len(items), "no item may be there twice"))
+    return _all(tests, [(enumerate, _one(field, rules.repeated.items))])
 
 
 def _one(field: Field, rules: api.FieldRules) -> Check | None:
@@ -146,31 +139,70 @@ def _one(field: Field, rules: api.FieldRules) -> Check | None:
     if field.message_type is not None:
         nested = _compile(field.message_type)
         return nested if nested.steps or not nested.complete else None
-    known = None
+    tests = _string(rules.string) + _integer(rules.int64)
     if field.enum_type is not None and rules.enum.defined_only:
-        known = limits.known(field.enum_type.values_by_number)
-    return limits.every(known, limits.string(rules.string), limits.integer(rules.int64))
+        tests.append((field.enum_type.values_by_number.__contains__, "the value is not known"))
+    return _all(tests, [])
 
 
-def _each(
-    entries: Callable[[Any], Iterable[tuple[object, object]]], check_value: Check | None
+def _all(
+    tests: list[Test], parts: Iterable[tuple[Callable[[Any], Iterable[Any]], Check | None]]
 ) -> Check | None:
-    """The check of every element; `entries` pairs each with its path segment."""
-    if check_value is None:
+    """The tests of a value and the checks of its parts, each part named by its path segment."""
+    present = [(split, check_part) for split, check_part in parts if check_part is not None]
+
+    def run(value: object) -> Violation | None:
+        for holds, text in tests:
+            if not holds(value):
+                return "", text
+        for split, check_part in present:
+            for segment, part in split(value):
+                if (violation := check_part(part)) is not None:
+                    return _below(str(segment)[:_SHOWN_KEY], violation)
         return None
 
-    def run(values: object) -> Violation | None:
-        for segment, value in entries(values):
-            if (violation := check_value(value)) is not None:
-                return _below(str(segment)[:_SHOWN_KEY], violation)
-        return None
-
-    return run
+    return run if tests or present else None
 
 
-def _keys(pairs: Mapping[Any, object]) -> Iterator[tuple[object, object]]:
-    return zip(pairs, pairs, strict=True)
+def _size(
+    measure: Callable[[Any], int], low: int, limits: Message, most: str, noun: str
+) -> list[Test]:
+    tests: list[Test] = []
+    if low:
+        are = " is" if low == 1 else "s are"
+        tests.append((lambda value: measure(value) >= low, f"at least {low} {noun}{are} required"))
+    if limits.HasField(most):
+        high = getattr(limits, most)
+        are = " is" if high == 1 else "s are"
+        tests.append((lambda value: measure(value) <= high, f"at most {high} {noun}{are} allowed"))
+    return tests
 
 
-def _pairs(pairs: Mapping[Any, object]) -> Iterable[tuple[object, object]]:
-    return pairs.items()
+def _string(limits: api.StringRules) -> list[Test]:
+    tests = _size(len, limits.min_len, limits, "max_len", "character")
+    tests += _size(lambda text: len(text.encode()), 0, limits, "max_bytes", "byte")
+    if limits.pattern:
+        # RE2's reading: `$` is the very end, \d and \w are ASCII.
+        exact = re.sub(r"(?<!\\)\$$", r"\\Z", limits.pattern)
+        tests.append((re.compile(exact, re.ASCII).search, f"must match {limits.pattern}"))
+    if allowed := list(getattr(limits, "in")):
+        tests.append((frozenset(allowed).__contains__, f"must be one of {', '.join(allowed)}"))
+    if limits.json_object:
+        tests.append((_is_json_object, "must be a JSON object"))
+    return tests
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        return isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        return False
+
+
+def _integer(limits: api.Int64Rules) -> list[Test]:
+    tests: list[Test] = []
+    if limits.HasField("gte"):
+        tests.append((limits.gte.__le__, f"must be at least {limits.gte}"))
+    if limits.HasField("lte"):
+        tests.append((limits.lte.__ge__, f"must be at most {limits.lte}"))
+    return tests
