@@ -54,6 +54,7 @@ def message(answer: Answer, body: Mapping[str, Any]) -> dict[str, Any]:
         "content": content,
         "stop_reason": reason,
         "stop_sequence": None,
+        "stop_details": None,
         "usage": {
             "input_tokens": tokens(asked),
             "cache_creation_input_tokens": 0,
@@ -79,7 +80,7 @@ def stream(whole: Mapping[str, Any]) -> Iterator[bytes]:
         for delta in _deltas(block):
             yield _frame({"type": "content_block_delta", **at, "delta": delta})
         yield _frame({"type": "content_block_stop", **at})
-    end = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
+    end = {key: whole[key] for key in ("stop_reason", "stop_sequence", "stop_details")}
     yield _frame({"type": "message_delta", "delta": end, "usage": usage})
     yield _frame({"type": "message_stop"})
 

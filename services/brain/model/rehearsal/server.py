@@ -44,12 +44,18 @@ async def rehearsal_server() -> AsyncIterator[str]:
             timeout_graceful_shutdown=_STOP_TIMEOUT,
         )
     )
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(server.serve(sockets=[listener]), name="rehearsal-model")
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
+    failure: Exception | None = None
+    with listener:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.serve(sockets=[listener]), name="rehearsal-model")
+            try:
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            except Exception as error:  # noqa: BLE001  # the task group would wrap it
+                failure = error
+            finally:
+                server.should_exit = True
+    if failure is not None:
+        raise failure
 
 
 def rehearsal_application() -> Starlette:

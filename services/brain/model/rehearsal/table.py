@@ -68,8 +68,8 @@ def _candidates(text: str) -> Iterator[tuple[str, str]]:
     lines = text.splitlines(keepends=True)
     for delimiter in _DELIMITERS:
         longest: list[tuple[int, str]] = []
-        widths = [(at, line, _width(line, delimiter)) for at, line in enumerate(lines)]
-        for width, run in groupby(widths, key=lambda item: item[2]):
+        shapes = [(at, line, _shape(line, delimiter)) for at, line in enumerate(lines)]
+        for (width, _), run in groupby(shapes, key=lambda item: item[2]):
             members = [(at, line) for at, line, _ in run]
             if width >= _MIN_COLUMNS and len(members) > max(len(longest), _MIN_LINES - 1):
                 longest = members
@@ -79,11 +79,13 @@ def _candidates(text: str) -> Iterator[tuple[str, str]]:
             yield "".join(line for _, line in longest), rest
 
 
-def _width(line: str, delimiter: str) -> int:
+def _shape(line: str, delimiter: str) -> tuple[int, bool]:
+    """How many cells a line has, and whether a space follows its delimiters, as in prose."""
     try:
-        return len(next(csv.reader([line.strip("\r\n")], delimiter=delimiter), ()))
+        cells = next(csv.reader([line.strip("\r\n")], delimiter=delimiter), [])
     except csv.Error:
-        return 0
+        cells = []
+    return len(cells), any(cell.startswith(" ") for cell in cells[1:])
 
 
 def _table(name: str, text: str, rest: str) -> Table | None:
