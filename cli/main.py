@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 app = typer.Typer(
     name="drover",
@@ -27,11 +32,26 @@ Data = Annotated[
         file_okay=False,
     ),
 ]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url", envvar="DROVER_URL", help="The stack; default the one that runs in DATA."
+    ),
+]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key", envvar="DROVER_API_KEY", help="Its key; default the one in DATA/run/api_key."
+    ),
+]
+Every = Annotated[bool, typer.Option("--all", help="Show every event, progress included.")]
 DEFAULT_DATA = Path("drover-data")
+DEFAULT_MODEL = "claude-opus-5-5"
 
 
 @app.command()
 def up(
+    *,
     data: Data = DEFAULT_DATA,
     host: Annotated[str, typer.Option(help="Address that the API listens on.")] = "127.0.0.1",
     port: Annotated[
@@ -58,12 +78,122 @@ def up(
 
 
 @app.command()
+def run(
+    task: Annotated[str, typer.Argument(help="What the agent is to do; - reads it from stdin.")],
+    *,
+    url: Url = None,
+    api_key: Key = None,
+    data: Data = DEFAULT_DATA,
+    agent: Annotated[
+        str | None, typer.Option(help="Id of the agent that does it; default one of all tools.")
+    ] = None,
+    environment: Annotated[str | None, typer.Option(help="Id of its environment.")] = None,
+    model: Annotated[str, typer.Option(help="Model of the default agent.")] = DEFAULT_MODEL,
+    every: Every = False,
+) -> None:
+    """Runs a task on a running stack, in a new session, and streams it.
+
+    Ctrl-C interrupts the agent. The exit code tells why the session stopped: 0 end_turn,
+    3 requires_action, 4 retries_exhausted, 5 budget_reached, 6 refusal, 7 terminated; 1 an error.
+    """
+    from cli.run import run_task
+    from cli.target import resolve
+
+    with told_errors():
+        text = sys.stdin.read() if task == "-" else task
+        client = resolve(url, api_key, data).client()
+        ending = run_task(
+            client, text, agent=agent, environment=environment, model=model, every=every
+        )
+        raise typer.Exit(ending.exit_code)
+
+
+@app.command()
+def tail(
+    session: Annotated[str, typer.Argument(help="Id of the session.")],
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until the session ends.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    url: Url = None,
+    api_key: Key = None,
+    data: Data = DEFAULT_DATA,
+) -> None:
+    """Prints a session's events."""
+    from cli.tail import tail_session
+    from cli.target import resolve
+
+    with told_errors():
+        tail_session(resolve(url, api_key, data).client(), session, follow=follow, as_json=json)
+
+
+@app.command()
+def demo(
+    task: Annotated[
+        str | None, typer.Option(help="Run this instead; default a report on examples/orders.csv.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Model of the agent.")] = DEFAULT_MODEL,
+) -> None:
+    """Starts a stack on a free port, runs one session on real input, shows all of it, and ends."""
+    from cli.demo import run_demo
+
+    with told_errors():
+        raise typer.Exit(run_demo(task, model=model))
+
+
+@app.command()
+def doctor(
+    data: Data = DEFAULT_DATA,
+    port: Annotated[int, typer.Option(help="Port that the API is to have.")] = 8080,
+) -> None:
+    """Says what this machine has, and what to do about what it lacks.
+
+    The exit code is 0 if tools can run here.
+    """
+    from cli.doctor.report import examine, show
+
+    raise typer.Exit(0 if show(examine(data, port)) else 1)
+
+
+@app.command()
+def config() -> None:
+    """Lists every setting with its value and default. Secrets are masked."""
+    from cli.settings import show_settings
+
+    show_settings()
+
+
+@app.command()
 def version() -> None:
     """Prints Drover's version."""
     print(metadata.version("drover"))
 
 
-def fail(message: str, code: int = 1) -> None:
+@contextmanager
+def told_errors() -> Iterator[None]:
+    """Ends the command with one line on standard error for what a user can do something about."""
+    import anthropic
+
+    from cli.follow import ConnectionLostError
+    from cli.launched import LaunchFailedError
+    from cli.target import NoTargetError
+
+    try:
+        yield
+    except NoTargetError as error:
+        fail(str(error))
+    except LaunchFailedError as error:
+        fail(f"the stack did not become ready:\n{error}")
+    except (anthropic.APIConnectionError, ConnectionLostError) as error:
+        fail(f"the stack does not answer ({error}): is `drover up` running?")
+    except anthropic.APIStatusError as error:
+        fail(f"{error.status_code}: {error.message}")
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def fail(message: str, code: int = 1) -> NoReturn:
     """Ends the command with a message on standard error."""
     Console(stderr=True).print(
         f"drover: {message}", style="red", markup=False, highlight=False, soft_wrap=True

@@ -1,0 +1,116 @@
+"""What else a machine may have: Python, programs, services, ports, disk, a model."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import platform
+import shutil
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.doctor.finding import Finding, fine, missing, optional
+from cli.stack import ports
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PYTHON = (3, 11)
+_PATIENCE = 3.0  # s
+_ROOM = 2 * 1024**3  # bytes
+_CREDENTIALS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
+
+
+def system() -> Finding:
+    """The operating system: sandboxes and supervision need Linux."""
+    detail = f"{platform.system()} {platform.release()}, {os.cpu_count()} CPUs"
+    if sys.platform != "linux":
+        return missing("system", detail, "run Drover on Linux")
+    return fine("system", detail)
+
+
+def python() -> Finding:
+    """The Python that runs this."""
+    detail = f"{platform.python_version()} ({sys.executable})"
+    if sys.version_info < _PYTHON:
+        return missing("Python", detail, "install Python 3.11 or newer and run make setup again")
+    return fine("Python", detail)
+
+
+def ripgrep() -> Finding:
+    """The `grep` and `glob` tools use ripgrep inside the sandbox where the system has it."""
+    program = shutil.which("rg")
+    if program is None:
+        return optional(
+            "ripgrep", "not installed: grep and glob run slower", "apt-get install ripgrep"
+        )
+    return fine("ripgrep", program)
+
+
+def docker(environ: Mapping[str, str]) -> Finding:
+    """Whether a Docker engine answers."""
+    host = environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if not host.startswith("unix://"):
+        return optional("Docker engine", f"DOCKER_HOST is {host}: not asked")
+    path = host.removeprefix("unix://")
+    connection = http.client.HTTPConnection("docker", timeout=_PATIENCE)
+    try:
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(_PATIENCE)
+        connection.sock.connect(path)
+        connection.request("GET", "/_ping")
+        answer = connection.getresponse()
+        version = answer.getheader("Api-Version", "unknown")
+    except (OSError, http.client.HTTPException) as error:
+        return optional("Docker engine", f"{path}: {error}; the embedded sandbox needs none")
+    finally:
+        connection.close()
+    return fine("Docker engine", f"API {version} at {path}")
+
+
+def postgresql() -> Finding:
+    """Whether a PostgreSQL server is installed."""
+    programs = [*Path("/usr/lib/postgresql").glob("*/bin/postgres")]
+    found = shutil.which("postgres") or next((str(path) for path in sorted(programs)), None)
+    if found is None:
+        return optional("PostgreSQL", "not installed; the embedded SQLite needs none")
+    return fine("PostgreSQL", found)
+
+
+def port(number: int) -> Finding:
+    """Whether the API's port can be had."""
+    if ports.is_free(ports.LOOPBACK, number):
+        return fine("port", f"{number} is free")
+    return optional("port", f"{number} is in use", "give drover up another one with --port")
+
+
+def disk(data: Path) -> Finding:
+    """Whether the data directory can be written and has room."""
+    place = data.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    detail = f"{free / 1024**3:.1f} GiB free for {data}"
+    if not os.access(place, os.W_OK):
+        return missing("disk", f"{place} cannot be written", "name another directory with --data")
+    if free < _ROOM:
+        return optional("disk", detail, "make room: logs and workspaces grow")
+    return fine("disk", detail)
+
+
+def model(environ: Mapping[str, str]) -> Finding:
+    """Which model agents will use."""
+    base_url = environ.get("ANTHROPIC_BASE_URL")
+    where = f" at {base_url}" if base_url else ""
+    named = next((name for name in _CREDENTIALS if environ.get(name)), None)
+    if named is not None:
+        return fine("model", f"{named} is set{where}")
+    if base_url:
+        return fine("model", f"ANTHROPIC_BASE_URL is {base_url}, used without a key")
+    return optional(
+        "model",
+        "no key: agents use the scripted rehearsal model, offline",
+        "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server that speaks the Messages API",
+    )

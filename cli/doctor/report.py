@@ -1,0 +1,58 @@
+"""All checks, and how they are shown."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cli.doctor import machine, sandbox
+from cli.doctor.finding import Finding, Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_STYLES = {Verdict.FINE: "green", Verdict.OPTIONAL: "yellow", Verdict.MISSING: "bold red"}
+
+
+def examine(data: Path, port: int) -> list[Finding]:
+    """Every check, in the order in which a person would want to know."""
+    return [
+        machine.system(),
+        machine.python(),
+        *sandbox.bubblewrap(),
+        sandbox.user_namespaces(),
+        sandbox.control_groups(),
+        machine.ripgrep(),
+        machine.model(os.environ),
+        machine.port(port),
+        machine.disk(data),
+        machine.docker(os.environ),
+        machine.postgresql(),
+    ]
+
+
+def show(findings: list[Finding]) -> bool:
+    """Prints the findings; returns whether tools can run here."""
+    console = Console()
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for _ in range(3):
+        table.add_column(overflow="fold")
+    for finding in findings:
+        table.add_row(
+            finding.subject,
+            f"[{_STYLES[finding.verdict]}]{finding.verdict.value}[/]",
+            escape(finding.detail),
+        )
+        if finding.remedy:
+            table.add_row("", "", f"[dim]→ {escape(finding.remedy)}[/]")
+    console.print(table, highlight=False)
+    able = all(finding.verdict is not Verdict.MISSING for finding in findings)
+    console.print(
+        "tools can run here" if able else "tools cannot run here yet",
+        style="bold green" if able else "bold red",
+    )
+    return able

@@ -1,0 +1,111 @@
+"""`drover config`: every setting of every process, from the classes that read them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pydantic_core import PydanticUndefined
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from chassis.secret import Secret
+from chassis.settings import Settings
+from cli.stack.plan import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pydantic.fields import FieldInfo
+
+_MASK = "***"
+_SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_URL")
+
+# Read by the command itself, or by libraries on Drover's behalf.
+_ELSEWHERE = (
+    ("DROVER_API_KEY", "cli", "The client's API key; `drover up` makes one when it is not set."),
+    ("DROVER_URL", "cli", "The stack that commands talk to; default the one in --data."),
+    ("ANTHROPIC_API_KEY", "brain", "Key of the model; without it and a base URL: rehearsal."),
+    ("ANTHROPIC_BASE_URL", "brain", "A server that speaks the Messages API."),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "all", "Where traces go; without it none are made."),
+)
+
+
+@dataclass(slots=True)
+class Setting:
+    """One setting: where it can be set, what it is, and who reads it."""
+
+    variable: str
+    description: str
+    default: str
+    readers: list[str] = field(default_factory=list)
+
+
+def settings_of(modules: Iterable[str]) -> list[Setting]:
+    """The settings of the processes that `modules` run, shared ones first."""
+    found: dict[str, Setting] = {}
+    _collect(found, Settings, "all")
+    for module in modules:
+        reader = module.removesuffix(".main").rpartition(".")[2]
+        loaded = importlib.import_module(module)
+        for value in vars(loaded).values():
+            if isinstance(value, type) and issubclass(value, Settings):
+                _collect(found, value, reader)
+    return list(found.values())
+
+
+def show_settings(environ: Mapping[str, str] = os.environ) -> None:
+    """Prints every setting with its value; secrets are masked."""
+    plan = Plan.make(host="127.0.0.1", port=8080, brains=1, ports=[0] * 5)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("variable", "value", "read by", "what it is"):
+        table.add_column(heading, overflow="fold")
+    for setting in settings_of(plan.modules):
+        value = shown_value(setting.variable, environ.get(setting.variable))
+        table.add_row(
+            setting.variable,
+            escape(value) or f"[dim]{escape(setting.default)}[/]",
+            ", ".join(setting.readers),
+            escape(setting.description),
+        )
+    for variable, reader, description in _ELSEWHERE:
+        value = shown_value(variable, environ.get(variable))
+        table.add_row(variable, escape(value) or "[dim]not set[/]", reader, description)
+    Console().print(table, highlight=False)
+
+
+def shown_value(variable: str, value: str | None) -> str:
+    """A value as it may be shown: what could hold a secret only says that it is set."""
+    if not value:
+        return ""
+    if variable.endswith(_SECRET_NAMES[:-1]):
+        return _MASK
+    if variable.endswith(_SECRET_NAMES[-1]) and "@" in value:
+        scheme, _, rest = value.partition("://")
+        return f"{scheme}://{_MASK}@{rest.rpartition('@')[2]}"
+    return value
+
+
+def _collect(found: dict[str, Setting], settings: type[Settings], reader: str) -> None:
+    prefix = settings.model_config.get("env_prefix", "")
+    for name, info in settings.model_fields.items():
+        variable = f"{prefix}{name}".upper()
+        setting = found.get(variable)
+        if setting is None:
+            setting = Setting(variable, info.description or "", _default(info))
+            found[variable] = setting
+        if "all" not in setting.readers and reader not in setting.readers:
+            setting.readers.append(reader)
+
+
+def _default(info: FieldInfo) -> str:
+    if info.default_factory is not None:
+        return "(see description)"
+    if info.default is PydanticUndefined:
+        return "(required)"
+    if isinstance(info.default, Secret):
+        return _MASK
+    return "(none)" if info.default in {None, "", ()} else str(info.default)

@@ -1,0 +1,51 @@
+"""Which stack a command talks to, and the official client for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anthropic import Anthropic
+
+from cli.stack.installation import Installation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+
+class NoTargetError(Exception):
+    """Nothing says which key to use; the message says how to name one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A running stack as a client sees it."""
+
+    url: str
+    key: str = field(repr=False)
+
+    def client(self) -> Anthropic:
+        """The official client. Only this target's key is used, whatever the environment holds."""
+        return Anthropic(base_url=self.url, api_key=self.key)
+
+
+def resolve(url: str | None, key: str | None, data: Path) -> Target:
+    """The target that is named, else the stack that runs over the directory `data`.
+
+    Raises `NoTargetError` if no key is known.
+    """
+    installation = Installation(data)
+    address = installation.address_file("gateway")
+    if url is None:
+        url = f"http://{address.read_text().strip()}" if address.exists() else DEFAULT_URL
+    if key is None:
+        if not installation.key_file.exists():
+            msg = (
+                f"no API key: start a stack with `drover up`, name its directory with --data "
+                f"(now {data}), or give --api-key or DROVER_API_KEY"
+            )
+            raise NoTargetError(msg)
+        key = installation.key_file.read_text().strip()
+    return Target(url.rstrip("/"), key)
