@@ -1,0 +1,1 @@
+"""Clients of the services that a brain calls: the session's lease and the hands."""

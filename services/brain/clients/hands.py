@@ -1,0 +1,203 @@
+"""The hands as the brain sees them: one verdict per call, however often it has to be asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import structlog
+
+from chassis.errors import DroverError, Reason
+from drover.hands.v1.hands_service_pb2 import (
+    VERDICT_CANCELLED,
+    VERDICT_NOT_RUN,
+    VERDICT_OUTCOME_UNKNOWN,
+    CancelRequest,
+    ExecuteRequest,
+    ProvisionRequest,
+)
+from services.brain.clients.failures import translated
+from services.brain.domain import events
+from services.brain.domain.calls import INTERRUPTED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chassis.clock import Clock
+    from drover.environment.v1.environment_pb2 import EnvironmentConfig
+    from drover.event.v1.content_pb2 import ContentBlock
+    from drover.hands.v1.hands_service_pb2 import ExecuteResponse
+    from drover.hands.v1.hands_service_pb2_grpc import HandsServiceAsyncStub
+    from services.brain.domain.calls import Call
+
+DEFAULT_DEADLINE: Final = 150.0
+"""Outer limit of a call in seconds (SEMANTICS §1)."""
+
+_MARGIN: Final = 30.0
+_CANCEL_DEADLINE: Final = 5.0
+_PROVISION_DEADLINE: Final = 60.0
+_PAUSES: Final = (0.05, 0.1, 0.2, 0.4)
+_LONGEST_PAUSE: Final = 1.0
+
+# The hands did not have their say: the same call id may be asked for again.
+_RETRIED: Final = frozenset(
+    {
+        Reason.UNAVAILABLE,
+        Reason.RESOURCE_EXHAUSTED,
+        Reason.RATE_LIMITED,
+        Reason.CANCELLED,
+        Reason.INTERNAL,
+    }
+)
+
+UNKNOWN_OUTCOME: Final = (
+    "The outcome of this call is unknown: what it did, if anything, could not be found out. "
+    "It was not run again. Check the state of things before you repeat it."
+)
+TIMED_OUT: Final = "The call did not end within {seconds:.0f} s and was stopped. " + UNKNOWN_OUTCOME
+
+_log = structlog.get_logger("brain.hands")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What the model is told of a call."""
+
+    content: Sequence[ContentBlock]
+    is_error: bool
+    cancelled: bool = False
+
+
+class Hands(Protocol):
+    """All that a brain can do to the world, within one lease of one session."""
+
+    async def provision(self) -> None:
+        """Has the session's sandbox made ready; a failure is left to the first call to meet."""
+        ...
+
+    async def execute(self, call: Call) -> ToolOutcome:
+        """Runs `call` once and answers its outcome. Raises `DroverError` (LEASE_LOST)."""
+        ...
+
+    async def cancel(self, call_ids: Sequence[str]) -> None:
+        """Stops calls, or has them never start. Raises `DroverError` (LEASE_LOST)."""
+        ...
+
+
+class GrpcHands:
+    """The hands service, called under a lease's generation."""
+
+    def __init__(
+        self,
+        stub: HandsServiceAsyncStub,
+        clock: Clock,
+        session_id: str,
+        generation: int,
+        environment: EnvironmentConfig,
+    ) -> None:
+        self._stub = stub
+        self._clock = clock
+        self._session_id = session_id
+        self._generation = generation
+        self._environment = environment
+
+    async def provision(self) -> None:
+        """Has the session's sandbox made ready; a failure is left to the first call to meet."""
+        request = ProvisionRequest(
+            session_id=self._session_id,
+            generation=self._generation,
+            environment=self._environment,
+        )
+        try:
+            with translated():
+                await self._stub.Provision(request, timeout=_PROVISION_DEADLINE)
+        except DroverError as error:
+            _log.info("provision_failed", reason=error.reason)
+
+    async def execute(self, call: Call) -> ToolOutcome:
+        """Runs `call` once, asking again under the same id while the hands are away."""
+        request = ExecuteRequest(
+            session_id=self._session_id,
+            call_id=call.id,
+            generation=self._generation,
+            name=call.name,
+            input=call.arguments,
+            environment=self._environment,
+        )
+        limit = time_limit(call)
+        deadline = self._clock.monotonic() + limit
+        attempt = 0
+        while True:
+            remaining = deadline - self._clock.monotonic()
+            if remaining <= 0:
+                return _failed(UNKNOWN_OUTCOME)
+            try:
+                with translated():
+                    return _outcome(await self._stub.Execute(request, timeout=remaining))
+            except DroverError as error:
+                if error.reason is Reason.LEASE_LOST:
+                    raise
+                if error.reason is Reason.DEADLINE_EXCEEDED:
+                    await self.cancel([call.id])
+                    return _failed(TIMED_OUT.format(seconds=limit))
+                if error.reason not in _RETRIED:
+                    return _failed(f"The call was refused and nothing was run: {error.message}")
+                _log.info("execute_retried", call_id=call.id, reason=error.reason)
+                pause = error.retry_after or _pause(attempt)
+            await asyncio.sleep(min(pause, remaining))
+            attempt += 1
+
+    async def cancel(self, call_ids: Sequence[str]) -> None:
+        """Stops calls. Hands that cannot be reached for 5 s have no sandbox left to stop."""
+        request = CancelRequest(
+            session_id=self._session_id, generation=self._generation, call_ids=call_ids
+        )
+        deadline = self._clock.monotonic() + _CANCEL_DEADLINE
+        attempt = 0
+        while (remaining := deadline - self._clock.monotonic()) > 0:
+            try:
+                with translated():
+                    await self._stub.Cancel(request, timeout=remaining)
+            except DroverError as error:
+                if error.reason is Reason.LEASE_LOST:
+                    raise
+                if error.reason not in _RETRIED:
+                    break
+                await asyncio.sleep(_pause(attempt))
+                attempt += 1
+            else:
+                return
+        _log.warning("cancel_failed", call_ids=list(call_ids))
+
+
+def time_limit(call: Call) -> float:
+    """Seconds that a call may take in all: what it asks for itself, and a margin."""
+    if call.name != "bash" or "timeout_ms" not in call.arguments:
+        return DEFAULT_DEADLINE
+    arguments: Any = json.loads(call.arguments)
+    asked = arguments.get("timeout_ms")
+    if isinstance(asked, bool) or not isinstance(asked, int | float):
+        return DEFAULT_DEADLINE
+    return max(DEFAULT_DEADLINE, asked / 1000 + _MARGIN)
+
+
+def _pause(attempt: int) -> float:
+    return _PAUSES[attempt] if attempt < len(_PAUSES) else _LONGEST_PAUSE
+
+
+def _failed(message: str) -> ToolOutcome:
+    return ToolOutcome((events.text(message),), is_error=True)
+
+
+def _outcome(response: ExecuteResponse) -> ToolOutcome:
+    match response.verdict:
+        case v if v == VERDICT_CANCELLED:
+            return ToolOutcome((events.text(INTERRUPTED),), is_error=True, cancelled=True)
+        case v if v == VERDICT_OUTCOME_UNKNOWN:
+            return ToolOutcome((events.text(UNKNOWN_OUTCOME), *response.content), is_error=True)
+        case v if v == VERDICT_NOT_RUN:
+            return ToolOutcome(response.content, is_error=True)
+        case _:
+            return ToolOutcome(response.content, is_error=response.is_error)

@@ -1,0 +1,79 @@
+"""What waits to be written to a lease's stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from drover.session.v1.lease_pb2 import HoldLeaseRequest
+from services.brain.clients.failures import translated
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from drover.session.v1.preview_pb2 import Preview
+
+MAX_PREVIEWS: Final = 256
+"""Previews that may wait; a connection that far behind ends the preview of the event."""
+
+
+class Outbox:
+    """A queue in which previews give way: deltas that wait are joined, and dropped when too many.
+
+    Appends are never dropped; their number is bounded by who waits for their acknowledgements.
+    """
+
+    def __init__(self) -> None:
+        self._queue: deque[HoldLeaseRequest] = deque()
+        self._wakeup = asyncio.Event()
+        self._previews = 0
+        # Events whose preview has begun on this connection, and those whose preview ended early.
+        self._begun: set[str] = set()
+        self._dropped: set[str] = set()
+
+    def put(self, request: HoldLeaseRequest) -> None:
+        """Queues an append or a renewal."""
+        self._queue.append(request)
+        self._wakeup.set()
+
+    def put_preview(self, preview: Preview) -> None:
+        """Queues a preview, joins it to the one before, or drops it with the rest of its event."""
+        delta = preview.event_delta if preview.HasField("event_delta") else None
+        event_id = delta.event_id if delta is not None else preview.event_start.event.id
+        if event_id in self._dropped:
+            return
+        if delta is not None and self._queue and self._queue[-1].HasField("preview"):
+            last = self._queue[-1].preview.event_delta
+            if last.event_id == event_id and last.delta.index == delta.delta.index:
+                last.delta.content.text += delta.delta.content.text
+                return
+        if self._previews >= MAX_PREVIEWS:
+            self._dropped.add(event_id)
+            return
+        self._previews += 1
+        self._begun.add(event_id)
+        self.put(HoldLeaseRequest(preview=preview))
+
+    async def drain(self, write: Callable[[HoldLeaseRequest], Awaitable[None]]) -> None:
+        """Writes whatever is queued, for ever."""
+        while True:
+            while self._queue:
+                request = self._queue.popleft()
+                if request.HasField("preview"):
+                    self._previews -= 1
+                with translated():
+                    await write(request)
+            self._wakeup.clear()
+            await self._wakeup.wait()
+
+    def restart(self, requests: Sequence[HoldLeaseRequest]) -> None:
+        """Begins again on a new connection: with `requests`, and without the previews begun before.
+
+        What the old connection has swallowed of them is not known, and deltas must leave no gap.
+        """
+        self._dropped |= self._begun
+        self._begun.clear()
+        self._previews = 0
+        self._queue = deque(requests)
+        self._wakeup.set()

@@ -1,0 +1,100 @@
+"""Tool calls of the model's last response, from the call to its one result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from drover.event.v1.agent_event_pb2 import EVALUATED_PERMISSION_ALLOW, EVALUATED_PERMISSION_ASK
+from services.brain.domain import content
+from services.brain.domain.policy import SANDBOX_TOOLS, WEB_TOOLS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from drover.event.v1.agent_event_pb2 import AgentCustomToolUse, AgentToolUse
+    from drover.event.v1.content_pb2 import ContentBlock
+
+INTERRUPTED: Final = "Tool execution was interrupted before completion. Please retry."
+"""The result of a call that an interrupt cut off (EVENTS §9)."""
+
+
+class Answerer(Enum):
+    """Who has to answer a call next."""
+
+    HANDS = "hands"
+    CLIENT = "client"
+    # The harness itself: the call was refused.
+    HARNESS = "harness"
+
+
+@dataclass(slots=True)
+class Call:
+    """One call; `result` is its encoded `tool_result` block once it has one."""
+
+    id: str
+    name: str
+    arguments: str
+    model_call_id: str
+    answerer: Answerer
+    refusal: str = ""
+    asked: bool = False
+    result: bytes | None = None
+
+    @property
+    def open(self) -> bool:
+        """It has no result yet."""
+        return self.result is None
+
+    def confirm(self, *, allowed: bool, deny_message: str) -> None:
+        """Takes a person's answer; the first one counts."""
+        if not self.asked:
+            return
+        self.asked = False
+        if allowed:
+            self.answerer = Answerer.HANDS
+        else:
+            self.answerer = Answerer.HARNESS
+            self.refusal = f"{_denied(self.name)} {deny_message}".rstrip()
+
+    def resolve(self, contents: Iterable[ContentBlock], *, is_error: bool) -> None:
+        """Takes the result."""
+        self.result = content.tool_result(
+            self.model_call_id, content.blocks(contents), is_error=is_error
+        )
+
+
+def from_tool_use(event_id: str, use: AgentToolUse, custom: Iterable[str]) -> Call:
+    """The call of an `agent.tool_use`; `custom` are the names of the agent's own tools."""
+    call = Call(
+        event_id, use.name, use.input or "{}", use.model_call_id or event_id, Answerer.HANDS
+    )
+    if use.evaluated_permission == EVALUATED_PERMISSION_ASK:
+        call.answerer, call.asked = Answerer.CLIENT, True
+    elif use.evaluated_permission != EVALUATED_PERMISSION_ALLOW:
+        call.answerer = Answerer.HARNESS
+        call.refusal = _refusal(use, custom)
+    return call
+
+
+def from_custom_tool_use(event_id: str, use: AgentCustomToolUse) -> Call:
+    """The call of an `agent.custom_tool_use`."""
+    return Call(
+        event_id, use.name, use.input or "{}", use.model_call_id or event_id, Answerer.CLIENT
+    )
+
+
+def _refusal(use: AgentToolUse, custom: Iterable[str]) -> str:
+    if use.HasField("malformed_input"):
+        return (
+            f"The input of this {use.name} call was not a JSON object, so nothing was run. "
+            "Call the tool again with a valid JSON object as its input."
+        )
+    if use.name in SANDBOX_TOOLS or use.name in WEB_TOOLS or use.name in custom:
+        return _denied(use.name)
+    return f"There is no tool named {use.name}. Nothing was run."
+
+
+def _denied(name: str) -> str:
+    return f"Permission to use {name} has been denied."

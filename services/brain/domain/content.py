@@ -1,0 +1,133 @@
+"""Content blocks as the bytes that the Messages API takes.
+
+Blocks are encoded once, when the log is folded, and only joined afterwards: what the model is sent
+for an old part of a conversation is the same bytes in every request.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from drover.event.v1.content_pb2 import (
+        ContentBlock,
+        DocumentBlock,
+        ImageBlock,
+        SearchResultBlock,
+    )
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+_REDACTED = "[content was withheld]"
+_FILE = "[an uploaded file, which this release cannot show to the model]"
+_NO_OUTPUT = "(no output)"
+
+
+def quoted(text: str) -> bytes:
+    """`text` as a JSON string."""
+    return _encode(text).encode()
+
+
+def text_block(text: str) -> bytes:
+    """A text block."""
+    return b'{"type":"text","text":' + quoted(text) + b"}"
+
+
+def block(content: ContentBlock) -> bytes | None:
+    """One block of a message or of a result; None for text that the API would refuse as empty."""
+    match content.WhichOneof("block"):
+        case "text":
+            return text_block(content.text.text) if content.text.text.strip() else None
+        case "image":
+            return _image(content.image)
+        case "document":
+            return _document(content.document)
+        case "search_result":
+            return _search_result(content.search_result)
+        case "redacted":
+            return text_block(_REDACTED)
+        case _:
+            return None
+
+
+def blocks(contents: Iterable[ContentBlock]) -> list[bytes]:
+    """The blocks that have something to say, in order."""
+    return [encoded for content in contents if (encoded := block(content)) is not None]
+
+
+def tool_use(model_call_id: str, name: str, arguments: str) -> bytes:
+    """A tool call as the model made it; `arguments` is spliced in byte for byte."""
+    return b'{"type":"tool_use","id":%b,"name":%b,"input":%b}' % (
+        quoted(model_call_id),
+        quoted(name),
+        arguments.encode(),
+    )
+
+
+def tool_result(model_call_id: str, contents: Sequence[bytes], *, is_error: bool) -> bytes:
+    """The result of a call. One without content says so, since the API refuses empty errors."""
+    return b'{"type":"tool_result","tool_use_id":%b,"content":[%b]%b}' % (
+        quoted(model_call_id),
+        b",".join(contents) or text_block(_NO_OUTPUT),
+        b',"is_error":true' if is_error else b"",
+    )
+
+
+def thinking(text: str, signature: str) -> bytes:
+    """A thinking block with the signature that lets the model read it again."""
+    return b'{"type":"thinking","thinking":%b,"signature":%b}' % (quoted(text), quoted(signature))
+
+
+def redacted_thinking(data: str) -> bytes:
+    """A thinking block that only the model can read."""
+    return b'{"type":"redacted_thinking","data":%b}' % quoted(data)
+
+
+def _image(image: ImageBlock) -> bytes:
+    source = image.source
+    match source.WhichOneof("source"):
+        case "base64":
+            value = _base64(source.base64.media_type, source.base64.data)
+        case "url":
+            value = b'{"type":"url","url":%b}' % quoted(source.url.url)
+        case _:
+            return text_block(_FILE)
+    return b'{"type":"image","source":%b}' % value
+
+
+def _document(document: DocumentBlock) -> bytes:
+    source = document.source
+    match source.WhichOneof("source"):
+        case "base64":
+            value = _base64(source.base64.media_type, source.base64.data)
+        case "text":
+            value = b'{"type":"text","media_type":%b,"data":%b}' % (
+                quoted(source.text.media_type),
+                quoted(source.text.data),
+            )
+        case "url":
+            value = b'{"type":"url","url":%b}' % quoted(source.url.url)
+        case _:
+            return text_block(_FILE)
+    extra = b""
+    if document.context:
+        extra += b',"context":' + quoted(document.context)
+    if document.title:
+        extra += b',"title":' + quoted(document.title)
+    return b'{"type":"document","source":%b%b}' % (value, extra)
+
+
+def _search_result(result: SearchResultBlock) -> bytes:
+    return b'{"type":"search_result","source":%b,"title":%b,"content":[%b],"citations":%b}' % (
+        quoted(result.source),
+        quoted(result.title),
+        b",".join(text_block(part.text) for part in result.content),
+        b'{"enabled":true}' if result.citations.enabled else b'{"enabled":false}',
+    )
+
+
+def _base64(media_type: str, data: str) -> bytes:
+    return b'{"type":"base64","media_type":%b,"data":%b}' % (quoted(media_type), quoted(data))

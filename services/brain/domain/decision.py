@@ -1,0 +1,250 @@
+"""What a brain does next, from the log alone: recovery is the normal path.
+
+`decide` knows nothing of which brain asks. A brain that died is replaced by one that folds the same
+log and comes to the same next step: an open request is closed and made again, calls without a
+result are run again under their ids, and the hands' journal sees to it that nothing runs twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drover.event.v1.session_event_pb2 import (
+    EndTurn,
+    PlainError,
+    Refusal,
+    RefusalDetails,
+    RequiresAction,
+    SessionError,
+    StopReason,
+)
+from services.brain.domain.calls import Answerer, Call
+from services.brain.domain.projection import State, Status
+
+if TYPE_CHECKING:
+    from drover.session.v1.lease_pb2 import InputWaiting
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on one turn, so that every session comes to rest (ARCHITECTURE §9, P4)."""
+
+    # Model requests that end well; a model that never stops calling tools ends here.
+    requests: int = 200
+    # Requests in a row whose brain died before their end.
+    lost: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Mine:
+    """What this brain has in hand. Empty for a brain that has just woken.
+
+    `request` is the open model request that it has announced and can still make, `running` are the
+    calls that it has sent to the hands, `rested` says that it has waited after a failure.
+    """
+
+    request: str = ""
+    running: AbstractSet[str] = frozenset()
+    rested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The session is at its end: nothing may be appended any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Nothing is to be done: give the lease back."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeControl:
+    """Take the answers that wait, and catch up with a log that has grown."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeMessage:
+    """Take the next user message and begin its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRequest:
+    """End a model request whose answer nobody waits for any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Stop these calls and record that they were interrupted."""
+
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Record the harness's own answer to these calls, which may not run."""
+
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EnterRunning:
+    """Announce that the session runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Wait before the next attempt, of which this many have failed."""
+
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Ask the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTools:
+    """Send these calls to the hands, all at once."""
+
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitTools:
+    """Calls are running: wait for a result, or for input."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """End the turn with an error; what waits in the inbox is taken and left unanswered."""
+
+    error: SessionError
+
+
+@dataclass(frozen=True, slots=True)
+class GoIdle:
+    """End or pause the turn.
+
+    `take_interrupt` takes the waiting interrupt first, so that it shows before the idle event.
+    `more` says that input waits which begins another turn: the lease is kept.
+    """
+
+    reason: StopReason
+    details: RefusalDetails | None = None
+    take_interrupt: bool = False
+    more: bool = False
+
+
+Decision = (
+    Stop
+    | Release
+    | TakeControl
+    | TakeMessage
+    | CloseRequest
+    | Interrupt
+    | Refuse
+    | EnterRunning
+    | Rest
+    | CallModel
+    | RunTools
+    | AwaitTools
+    | GiveUp
+    | GoIdle
+)
+
+NOBODY: Final = Mine()
+
+
+def decide(state: State, waiting: InputWaiting, mine: Mine, limits: Limits) -> Decision:  # noqa: PLR0911  # a list of rules
+    """The next step of a session in `state`, with `waiting` in its inbox."""
+    if state.status is Status.TERMINATED:
+        return Stop()
+    if waiting.interrupt or state.interrupted:
+        return _interrupted(state, waiting)
+    if state.request and state.request != mine.request:
+        return CloseRequest()
+    if waiting.confirmation or waiting.log_grown:
+        return TakeControl()
+    if refused := state.waiting_for(Answerer.HARNESS):
+        return Refuse(tuple(refused))
+    if open_calls := state.open_calls():
+        return _with_calls(state, mine, open_calls)
+    if state.needs_model:
+        return _ask(state, mine, limits)
+    if state.request:
+        return CloseRequest()
+    return _at_rest(state, waiting)
+
+
+def _interrupted(state: State, waiting: InputWaiting) -> Decision:
+    if state.request:
+        return CloseRequest()
+    if open_calls := state.open_calls():
+        return Interrupt(tuple(open_calls))
+    return GoIdle(
+        StopReason(end_turn=EndTurn()),
+        take_interrupt=waiting.interrupt,
+        more=waiting.message,
+    )
+
+
+def _with_calls(state: State, mine: Mine, open_calls: list[Call]) -> Decision:
+    awaited = tuple(call.id for call in open_calls if call.answerer is Answerer.CLIENT)
+    if awaited and state.status is Status.IDLE:
+        # Nothing runs before every call is answered (EVENTS §6). Said again even where nothing
+        # has changed: the session compares a release with what its idle event waits for.
+        return _require_action(awaited)
+    runnable = [call for call in open_calls if call.answerer is Answerer.HANDS]
+    if runnable:
+        if state.status is not Status.RUNNING:
+            return EnterRunning()
+        fresh = tuple(call for call in runnable if call.id not in mine.running)
+        return RunTools(fresh) if fresh else AwaitTools()
+    return _require_action(awaited)
+
+
+def _require_action(awaited: tuple[str, ...]) -> GoIdle:
+    return GoIdle(StopReason(requires_action=RequiresAction(event_ids=awaited)))
+
+
+def _ask(state: State, mine: Mine, limits: Limits) -> Decision:
+    if state.lost >= limits.lost:
+        return GiveUp(
+            SessionError(
+                message=f"The model request was cut off {state.lost} times in a row.",
+                unknown_error=PlainError(),
+            )
+        )
+    if state.requests >= limits.requests:
+        return GiveUp(
+            SessionError(
+                message=f"The turn reached its limit of {limits.requests} model requests.",
+                tool_use_limit_reached_error=PlainError(),
+            )
+        )
+    if state.status is Status.RESCHEDULING and not mine.rested:
+        return Rest(state.failures)
+    if state.status is not Status.RUNNING:
+        return EnterRunning()
+    return CallModel()
+
+
+def _at_rest(state: State, waiting: InputWaiting) -> Decision:
+    if state.refusal is not None:
+        return GoIdle(StopReason(refusal=Refusal()), details=state.refusal, more=waiting.message)
+    if state.overflowed:
+        return GiveUp(
+            SessionError(
+                message="The conversation no longer fits the model's context window.",
+                model_request_failed_error=PlainError(),
+            )
+        )
+    if waiting.message:
+        return TakeMessage()
+    if state.status is Status.IDLE:
+        return Release()
+    return GoIdle(StopReason(end_turn=EndTurn()))

@@ -1,0 +1,144 @@
+"""Events as a brain writes them, each with the id that makes its append idempotent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drover.event.v1.agent_event_pb2 import AgentToolResult
+from drover.event.v1.content_pb2 import ContentBlock, TextBlock
+from drover.event.v1.event_pb2 import Event
+from drover.event.v1.session_event_pb2 import (
+    RETRY_STATUS_TYPE_EXHAUSTED,
+    RETRY_STATUS_TYPE_RETRYING,
+    RefusalDetails,
+    RetriesExhausted,
+    RetryStatus,
+    SessionError,
+    SessionErrorEvent,
+    SessionStatusIdle,
+    SessionStatusRescheduled,
+    SessionStatusRunning,
+    SessionThreadStatusIdle,
+    SessionThreadStatusRescheduled,
+    SessionThreadStatusRunning,
+    SessionUsageEvent,
+    StopReason,
+)
+from drover.event.v1.span_event_pb2 import (
+    ModelUsage,
+    SpanModelRequestEnd,
+    SpanModelRequestStart,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chassis.ids import IdSource
+    from drover.event.v1.usage_pb2 import Budget, UsageSnapshot
+
+
+def text(value: str) -> ContentBlock:
+    """A text block."""
+    return ContentBlock(text=TextBlock(text=value))
+
+
+class EventFactory:
+    """Makes the events of one session's primary thread."""
+
+    __slots__ = ("_agent_name", "_ids", "_thread_id")
+
+    def __init__(self, ids: IdSource, thread_id: str, agent_name: str) -> None:
+        self._ids = ids
+        self._thread_id = thread_id
+        self._agent_name = agent_name
+
+    def new_id(self) -> str:
+        """An id for an event to come."""
+        return self._ids("sevt")
+
+    def running(self) -> list[Event]:
+        """The session runs (EVENTS §4, 2)."""
+        return [
+            Event(id=self.new_id(), session_status_running=SessionStatusRunning()),
+            Event(
+                id=self.new_id(),
+                session_thread_status_running=SessionThreadStatusRunning(
+                    session_thread_id=self._thread_id, agent_name=self._agent_name
+                ),
+            ),
+        ]
+
+    def rescheduled(self) -> list[Event]:
+        """The session tries again by itself."""
+        return [
+            Event(id=self.new_id(), session_status_rescheduled=SessionStatusRescheduled()),
+            Event(
+                id=self.new_id(),
+                session_thread_status_rescheduled=SessionThreadStatusRescheduled(
+                    session_thread_id=self._thread_id, agent_name=self._agent_name
+                ),
+            ),
+        ]
+
+    def idle(
+        self,
+        reason: StopReason,
+        details: RefusalDetails | None,
+        usage: UsageSnapshot,
+        budget: Budget | None,
+    ) -> list[Event]:
+        """The turn is over or pauses: thread, usage, session (EVENTS §4, 5)."""
+        return [
+            Event(
+                id=self.new_id(),
+                session_thread_status_idle=SessionThreadStatusIdle(
+                    session_thread_id=self._thread_id,
+                    agent_name=self._agent_name,
+                    stop_reason=reason,
+                    stop_details=details,
+                ),
+            ),
+            Event(id=self.new_id(), session_usage=SessionUsageEvent(usage=usage, budget=budget)),
+            Event(
+                id=self.new_id(),
+                session_status_idle=SessionStatusIdle(stop_reason=reason, stop_details=details),
+            ),
+        ]
+
+    def request_start(self) -> Event:
+        """A model request begins."""
+        return Event(id=self.new_id(), span_model_request_start=SpanModelRequestStart())
+
+    def request_failed(self, request: str, usage: ModelUsage | None = None) -> Event:
+        """The model request `request` ended without a response."""
+        return Event(
+            id=self.new_id(),
+            span_model_request_end=SpanModelRequestEnd(
+                model_request_start_id=request, model_usage=usage or ModelUsage(), is_error=True
+            ),
+        )
+
+    def result(self, call_id: str, content: Sequence[ContentBlock], *, is_error: bool) -> Event:
+        """The result of the call `call_id`."""
+        return Event(
+            id=self.new_id(),
+            agent_tool_result=AgentToolResult(
+                tool_use_id=call_id, content=content, is_error=is_error
+            ),
+        )
+
+    def error(self, error: SessionError, *, retrying: bool) -> Event:
+        """An error, and whether the session goes on by itself."""
+        stamped = SessionError()
+        stamped.CopyFrom(error)
+        stamped.retry_status.CopyFrom(
+            RetryStatus(
+                type=RETRY_STATUS_TYPE_RETRYING if retrying else RETRY_STATUS_TYPE_EXHAUSTED
+            )
+        )
+        return Event(id=self.new_id(), session_error=SessionErrorEvent(error=stamped))
+
+
+def exhausted() -> StopReason:
+    """The reason of a turn that was given up."""
+    return StopReason(retries_exhausted=RetriesExhausted())

@@ -1,0 +1,348 @@
+"""The log folded into what the next step depends on.
+
+Folding is incremental and cheap per event, and independent of how the log was cut into pieces:
+`test_projection.py` holds that against generated logs.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from drover.agent.v1.agent_pb2 import SessionAgent
+from drover.event.v1.event_pb2 import Event
+from drover.event.v1.session_event_pb2 import RETRY_STATUS_TYPE_RETRYING, RefusalDetails, StopReason
+from drover.event.v1.user_event_pb2 import CONFIRMATION_RESULT_ALLOW
+from services.brain.domain import calls, content, policy
+from services.brain.domain.calls import Answerer, Call
+from services.brain.domain.transcript import Mark, Transcript
+from services.brain.domain.usage import UsageTotals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drover.session.v1.session_pb2 import Session
+
+CONTINUE: Final = (
+    "[Your reply was cut off at the output limit. Continue from exactly where it stopped.]"
+)
+"""What the model is told after a reply that `max_tokens` cut off."""
+
+MAX_CONTINUATIONS: Final = 3
+"""Replies in a row that may be cut off and continued before the turn ends as it is."""
+
+
+class Status(Enum):
+    """The status of the session's primary thread (EVENTS §5)."""
+
+    IDLE = "idle"
+    RUNNING = "running"
+    RESCHEDULING = "rescheduling"
+    TERMINATED = "terminated"
+
+
+@dataclass(slots=True)
+class State:
+    """What is known of a session from its log. Written only by `project`."""
+
+    session_id: str
+    thread_id: str
+    agent: SessionAgent
+    permissions: policy.Permissions
+    seq: int = 0
+    status: Status = Status.IDLE
+    stop: str = ""
+    # Calls that the last idle event says the session waits for.
+    announced: tuple[str, ...] = ()
+    transcript: Transcript = field(default_factory=Transcript)
+    usage: UsageTotals = field(default_factory=UsageTotals)
+    # The model request without an end.
+    request: str = ""
+    # Blocks of the response that `request` is getting, and its calls.
+    response: list[bytes] = field(default_factory=list)
+    calls: dict[str, Call] = field(default_factory=dict)
+    # Input that came before every call had its result.
+    deferred: list[bytes] = field(default_factory=list)
+    # The model is to be asked (again) before the turn can end.
+    needs_model: bool = False
+    interrupted: bool = False
+    refusal: RefusalDetails | None = None
+    # The model stopped because its context window is full.
+    overflowed: bool = False
+    turn_start: Mark | None = None
+    requests: int = 0
+    continuations: int = 0
+    # Failed requests in a row: told of by an error, and lost with the brain that made them.
+    failures: int = 0
+    lost: int = 0
+    # Bytes that the harness derives from `agent`.
+    prefix: bytes = b""
+
+    def open_calls(self) -> list[Call]:
+        """Calls without a result, in the model's order."""
+        return [call for call in self.calls.values() if call.result is None]
+
+    def waiting_for(self, answerer: Answerer) -> list[Call]:
+        """Open calls that `answerer` has to answer, in the model's order."""
+        return [
+            call
+            for call in self.calls.values()
+            if call.result is None and call.answerer is answerer
+        ]
+
+
+def begin(session: Session) -> State:
+    """The state of a session with an empty log."""
+    return State(
+        session_id=session.id,
+        thread_id=session.primary_thread_id,
+        agent=session.agent,
+        permissions=policy.evaluate(session.agent.tools),
+    )
+
+
+def adopt(state: State, agent: SessionAgent) -> None:
+    """Goes on with `agent`, of which the session has kept a newer copy."""
+    if agent != state.agent:
+        state.agent = agent
+        state.permissions = policy.evaluate(agent.tools)
+        state.prefix = b""
+
+
+def project(state: State, event: Event, at: float) -> None:
+    """Folds the next event of the log. `at` is Unix time, used where the event has no stamp."""
+    if event.thread_id and event.thread_id != state.thread_id:
+        return
+    fold = _FOLDS.get(event.WhichOneof("payload") or "")
+    if fold is None:
+        return
+    if event.HasField("processed_at"):
+        stamp = event.processed_at
+        at = stamp.seconds + stamp.nanos / 1e9
+    fold(state, event, at)
+
+
+def correct(state: State, event: Event) -> None:
+    """Folds an answer that entered the log before a result that was folded ahead of its append.
+
+    The first result of a call counts, so the answer takes the result's place.
+    """
+    answer = event.user_custom_tool_result
+    call = state.calls.get(answer.custom_tool_use_id)
+    if call is None or call.result is None:
+        project(state, event, 0.0)
+        return
+    before = call.result
+    call.resolve(answer.content, is_error=answer.is_error)
+    state.transcript.replace(before, call.result)
+
+
+def _user_message(state: State, event: Event, _at: float) -> None:
+    blocks = content.blocks(event.user_message.content)
+    if any(call.open for call in state.calls.values()):
+        state.deferred.extend(blocks)
+        return
+    if not state.needs_model:
+        state.turn_start = state.transcript.mark()
+        state.requests = 0
+    state.transcript.add("user", *blocks)
+    state.needs_model = True
+    state.refusal = None
+
+
+def _user_interrupt(state: State, _event: Event, _at: float) -> None:
+    state.interrupted = True
+    state.needs_model = False
+
+
+def _confirmation(state: State, event: Event, _at: float) -> None:
+    answer = event.user_tool_confirmation
+    if call := state.calls.get(answer.tool_use_id):
+        call.confirm(
+            allowed=answer.result == CONFIRMATION_RESULT_ALLOW, deny_message=answer.deny_message
+        )
+
+
+def _custom_result(state: State, event: Event, _at: float) -> None:
+    answer = event.user_custom_tool_result
+    _resolve(state, answer.custom_tool_use_id, event)
+
+
+def _tool_result(state: State, event: Event, _at: float) -> None:
+    _resolve(state, event.agent_tool_result.tool_use_id, event)
+
+
+def _resolve(state: State, call_id: str, event: Event) -> None:
+    call = state.calls.get(call_id)
+    if call is None or call.result is not None:
+        return
+    if event.HasField("agent_tool_result"):
+        result = event.agent_tool_result
+        call.resolve(result.content, is_error=result.is_error)
+    else:
+        answer = event.user_custom_tool_result
+        call.resolve(answer.content, is_error=answer.is_error)
+    results = [call.result for call in state.calls.values()]
+    # In the model's order, however the results came: the same log gives the same bytes.
+    finished = [result for result in results if result is not None]
+    if len(finished) == len(results):
+        state.transcript.add("user", *finished, *state.deferred)
+        state.deferred = []
+
+
+def _thinking(state: State, event: Event, _at: float) -> None:
+    thought = event.agent_thinking
+    if thought.redacted_data:
+        state.response.append(content.redacted_thinking(thought.redacted_data))
+    elif thought.signature:
+        # Without its signature the API would refuse it.
+        state.response.append(content.thinking(thought.thinking, thought.signature))
+
+
+def _message(state: State, event: Event, _at: float) -> None:
+    state.response.extend(content.blocks(event.agent_message.content))
+
+
+def _tool_use(state: State, event: Event, _at: float) -> None:
+    custom = state.permissions.by_name
+    _call(state, calls.from_tool_use(event.id, event.agent_tool_use, custom))
+
+
+def _custom_tool_use(state: State, event: Event, _at: float) -> None:
+    _call(state, calls.from_custom_tool_use(event.id, event.agent_custom_tool_use))
+
+
+def _call(state: State, call: Call) -> None:
+    state.response.append(content.tool_use(call.model_call_id, call.name, call.arguments))
+    state.calls[call.id] = call
+
+
+def _request_start(state: State, event: Event, _at: float) -> None:
+    state.request = event.id
+    state.response = []
+    state.calls = {}
+
+
+def _request_end(state: State, event: Event, _at: float) -> None:
+    end = event.span_model_request_end
+    state.usage.add(end.model_usage)
+    state.request = ""
+    response, state.response = state.response, []
+    if end.is_error:
+        state.calls = {}
+        state.lost += 1
+        return
+    state.requests += 1
+    state.failures = state.lost = 0
+    state.overflowed = end.stop_reason == "model_context_window_exceeded"
+    if end.stop_reason == "refusal":
+        _refused(state, event)
+        return
+    if any(not _is_thought(block) for block in response):
+        state.transcript.add("assistant", *response)
+    if end.stop_reason != "max_tokens":
+        state.continuations = 0
+    state.needs_model = bool(state.calls) or end.stop_reason == "pause_turn"
+    if end.stop_reason == "max_tokens" and not state.calls:
+        state.continuations += 1
+        if state.continuations <= MAX_CONTINUATIONS:
+            state.transcript.add("user", content.text_block(CONTINUE))
+            state.needs_model = True
+
+
+def _refused(state: State, event: Event) -> None:
+    # What was refused must leave the context, or everything after it is refused too.
+    if state.turn_start is not None:
+        state.transcript.rewind(state.turn_start)
+    state.calls = {}
+    state.needs_model = False
+    state.refusal = RefusalDetails()
+    if details := event.span_model_request_end.stop_details:
+        state.refusal.CopyFrom(_refusal_details(details))
+
+
+def _running(state: State, _event: Event, at: float) -> None:
+    state.status = Status.RUNNING
+    state.announced = ()
+    state.usage.run(at)
+
+
+def _rescheduled(state: State, _event: Event, at: float) -> None:
+    state.status = Status.RESCHEDULING
+    state.usage.rest(at)
+
+
+def _idle(state: State, event: Event, at: float) -> None:
+    reason: StopReason = event.session_status_idle.stop_reason
+    state.status = Status.IDLE
+    state.stop = reason.WhichOneof("reason") or ""
+    state.announced = tuple(reason.requires_action.event_ids)
+    state.usage.rest(at)
+    if state.stop == "requires_action":
+        return
+    state.needs_model = state.interrupted = state.overflowed = False
+    state.refusal = None
+    state.failures = state.lost = state.requests = state.continuations = 0
+
+
+def _terminated(state: State, _event: Event, at: float) -> None:
+    state.status = Status.TERMINATED
+    state.usage.rest(at)
+
+
+def _error(state: State, event: Event, _at: float) -> None:
+    error = event.session_error.error
+    if error.retry_status.type == RETRY_STATUS_TYPE_RETRYING and state.lost:
+        state.lost -= 1
+        state.failures += 1
+
+
+def _usage(state: State, event: Event, at: float) -> None:
+    state.usage.settle(event.session_usage.usage.active_seconds, at)
+
+
+def _updated(state: State, event: Event, _at: float) -> None:
+    if event.session_updated.HasField("agent"):
+        updated = SessionAgent()
+        updated.CopyFrom(event.session_updated.agent)
+        if not updated.metadata:
+            updated.metadata.update(state.agent.metadata)
+        adopt(state, updated)
+
+
+def _is_thought(block: bytes) -> bool:
+    return block.startswith((b'{"type":"thinking"', b'{"type":"redacted_thinking"'))
+
+
+def _refusal_details(text: str) -> RefusalDetails:
+    try:
+        details = json.loads(text)
+    except ValueError:
+        return RefusalDetails()
+    if not isinstance(details, dict):
+        return RefusalDetails()
+    return RefusalDetails(category=details.get("category"), explanation=details.get("explanation"))
+
+
+_FOLDS: Final[dict[str, Callable[[State, Event, float], None]]] = {
+    "user_message": _user_message,
+    "user_interrupt": _user_interrupt,
+    "user_tool_confirmation": _confirmation,
+    "user_custom_tool_result": _custom_result,
+    "agent_tool_result": _tool_result,
+    "agent_thinking": _thinking,
+    "agent_message": _message,
+    "agent_tool_use": _tool_use,
+    "agent_custom_tool_use": _custom_tool_use,
+    "span_model_request_start": _request_start,
+    "span_model_request_end": _request_end,
+    "session_status_running": _running,
+    "session_status_rescheduled": _rescheduled,
+    "session_status_idle": _idle,
+    "session_status_terminated": _terminated,
+    "session_error": _error,
+    "session_usage": _usage,
+    "session_updated": _updated,
+}

@@ -1,0 +1,68 @@
+"""Tokens and time that a session has used, summed from its log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drover.event.v1.usage_pb2 import CacheCreationUsage, ServerToolUsage, UsageSnapshot
+
+if TYPE_CHECKING:
+    from drover.event.v1.span_event_pb2 import ModelUsage
+
+
+@dataclass(slots=True)
+class UsageTotals:
+    """Running sums (EVENTS §12). Times are in seconds, `running_since` in Unix time."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read: int = 0
+    cache_5m: int = 0
+    cache_1h: int = 0
+    active_seconds: float = 0.0
+    running_since: float | None = None
+
+    def add(self, usage: ModelUsage) -> None:
+        """Counts one model request."""
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+        self.cache_read += usage.cache_read_input_tokens
+        self.cache_1h += usage.cache_creation_1h_input_tokens
+        self.cache_5m += usage.cache_creation_input_tokens - usage.cache_creation_1h_input_tokens
+
+    def run(self, at: float) -> None:
+        """The session runs from `at`, if it did not already."""
+        if self.running_since is None:
+            self.running_since = at
+
+    def rest(self, at: float) -> None:
+        """The session runs no longer."""
+        self.active_seconds = self.active_at(at)
+        self.running_since = None
+
+    def settle(self, active_seconds: float, at: float) -> None:
+        """Takes over the time that a snapshot in the log has published."""
+        self.active_seconds = active_seconds
+        if self.running_since is not None:
+            self.running_since = at
+
+    def active_at(self, at: float) -> float:
+        """Seconds of running until `at`."""
+        if self.running_since is None:
+            return self.active_seconds
+        return self.active_seconds + max(0.0, at - self.running_since)
+
+    def snapshot(self, at: float) -> UsageSnapshot:
+        """The usage as of `at`. List cost is left unset: no price list is kept yet."""
+        return UsageSnapshot(
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cache_read_input_tokens=self.cache_read,
+            cache_creation=CacheCreationUsage(
+                ephemeral_5m_input_tokens=self.cache_5m,
+                ephemeral_1h_input_tokens=self.cache_1h,
+            ),
+            server_tool_use=ServerToolUsage(web_search_requests=0, web_fetch_requests=0),
+            active_seconds=round(self.active_at(at), 3),
+        )

@@ -1,0 +1,1 @@
+"""Harnesses: what turns a log into the next request, chosen per agent by name."""

@@ -1,0 +1,54 @@
+"""The plug: a harness is project, decide and context policy over one and the same log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from drover.event.v1.event_pb2 import Event
+    from drover.session.v1.lease_pb2 import InputWaiting
+    from drover.session.v1.session_pb2 import Session
+    from services.brain.domain.decision import Decision, Mine
+    from services.brain.domain.projection import State
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """A request of the Messages API, ready to send.
+
+    `body` is its JSON with `"stream": true`, `betas` the values of its beta header.
+    """
+
+    model: str
+    body: bytes
+    betas: tuple[str, ...] = ()
+
+
+class Harness(Protocol):
+    """Decides what a session does next and what its model is shown.
+
+    Pure but for the state that it folds into: the same log gives the same decision and the same
+    bytes, whichever brain asks. A new harness may run beside an old one on the same logs.
+    """
+
+    @property
+    def name(self) -> str:
+        """What an agent's metadata calls it."""
+        ...
+
+    def begin(self, session: Session) -> State:
+        """The state of `session` before its log is folded."""
+        ...
+
+    def project(self, state: State, event: Event, at: float) -> None:
+        """Folds the next event into `state`; `at` is Unix time, for events without a stamp."""
+        ...
+
+    def decide(self, state: State, waiting: InputWaiting, mine: Mine) -> Decision:
+        """The next step."""
+        ...
+
+    def request(self, state: State) -> ModelRequest:
+        """What the model is sent when the next step is to call it."""
+        ...

@@ -1,0 +1,135 @@
+"""What the model is told of its tools: `agent_toolset_20260401` (SEMANTICS §1) and custom ones."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from services.brain.domain.content import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from drover.agent.v1.tool_pb2 import CustomTool
+
+
+def _tool(
+    name: str, description: str, required: tuple[str, ...], **properties: dict[str, Any]
+) -> bytes:
+    definition = {
+        "name": name,
+        "description": description,
+        "input_schema": {
+            "type": "object",
+            "properties": properties,
+            "required": list(required),
+            "additionalProperties": False,
+        },
+    }
+    return json.dumps(definition, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+BUILT_IN: Final[dict[str, bytes]] = {
+    "bash": _tool(
+        "bash",
+        "Run a command in a persistent bash shell inside the session's sandbox, starting in "
+        "/workspace. Working directory, variables and background jobs last from call to call. "
+        "Standard output and standard error come back together; when there is too much of it, "
+        "only the last part is kept. A command that exits with a status other than 0, or that "
+        "runs out of time, comes back as an error with its output. After a time-out the shell is "
+        "started afresh. Commands must not wait for input: nobody can type it.",
+        (),
+        command={"type": "string", "description": "The command to run."},
+        restart={
+            "type": "boolean",
+            "description": "Start the shell afresh. Without a command, nothing else is done.",
+        },
+        timeout_ms={
+            "type": "integer",
+            "description": "Milliseconds after which the command is stopped. Default 120000.",
+        },
+    ),
+    "read": _tool(
+        "read",
+        "Read a file from the sandbox. Text comes back as it is; images and PDF files come back "
+        "as something you can look at. Files of more than 256 KiB need a view_range. To see what "
+        "a directory holds, use glob or bash.",
+        ("file_path",),
+        file_path={
+            "type": "string",
+            "description": "Path of the file, absolute or relative to /workspace.",
+        },
+        view_range={
+            "type": "array",
+            "items": {"type": "integer"},
+            "minItems": 2,
+            "maxItems": 2,
+            "description": "First and last line to read, counted from 1, both included. A last "
+            "line of 0 or less reads to the end. Text files only.",
+        },
+    ),
+    "write": _tool(
+        "write",
+        "Write a text file in the sandbox, whole. Missing directories are made, and a file that "
+        "is there is replaced. To change a part of a file, use edit.",
+        ("file_path", "content"),
+        file_path={
+            "type": "string",
+            "description": "Path of the file, absolute or relative to /workspace.",
+        },
+        content={"type": "string", "description": "The file's whole content."},
+    ),
+    "edit": _tool(
+        "edit",
+        "Replace text in a file of the sandbox. old_string must stand in the file exactly once, "
+        "white space included; give enough of its surroundings to make it unique, or set "
+        "replace_all.",
+        ("file_path", "old_string", "new_string"),
+        file_path={
+            "type": "string",
+            "description": "Path of the file, absolute or relative to /workspace.",
+        },
+        old_string={"type": "string", "description": "The text to replace, exactly as it is."},
+        new_string={"type": "string", "description": "The text to put in its place."},
+        replace_all={
+            "type": "boolean",
+            "description": "Replace every occurrence. Default false.",
+        },
+    ),
+    "glob": _tool(
+        "glob",
+        "Find files of the sandbox by name. Comes back with up to 200 paths, newest first.",
+        ("pattern",),
+        pattern={
+            "type": "string",
+            "description": "A pattern such as *.csv or src/**/*.py; ** stands for any directories.",
+        },
+        path={"type": "string", "description": "Directory to search. Default /workspace."},
+    ),
+    "grep": _tool(
+        "grep",
+        "Search the contents of the sandbox's files for a regular expression. Comes back with "
+        "the lines that match, with file names and line numbers.",
+        ("pattern",),
+        pattern={"type": "string", "description": "The regular expression."},
+        path={
+            "type": "string",
+            "description": "File or directory to search. Default /workspace.",
+        },
+    ),
+}
+"""The definition of every sandbox tool, as the Messages API takes it."""
+
+
+def custom(tool: CustomTool) -> bytes:
+    """The definition of a tool that the client runs; its schema is spliced in byte for byte."""
+    return b'{"name":%b,"description":%b,"input_schema":%b}' % (
+        quoted(tool.name),
+        quoted(tool.description),
+        tool.input_schema.encode(),
+    )
+
+
+def definitions(offered: Iterable[str], customs: Iterable[CustomTool]) -> list[bytes]:
+    """All tools of an agent, always in the same order."""
+    return [*(BUILT_IN[name] for name in offered), *map(custom, customs)]

@@ -1,0 +1,1 @@
+"""The shell around the pure core: it performs decisions and appends what came of them."""

@@ -1,0 +1,72 @@
+"""How often, and after what time, a failed model request is made again."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drover.event.v1.session_event_pb2 import PlainError, SessionError
+from services.brain.model.port import ModelErrorKind
+
+if TYPE_CHECKING:
+    from services.brain.model.port import ModelError
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Exponential backoff with full jitter; the server's own word on when goes before it.
+
+    Times are in seconds. `attempts` counts the first request, too.
+    """
+
+    attempts: int = 8
+    base: float = 0.5
+    longest: float = 30.0
+    longest_asked: float = 300.0
+    chance: random.Random = field(default_factory=random.SystemRandom)
+
+    def exhausted(self, failures: int) -> bool:
+        """Whether `failures` in a row are enough."""
+        return failures >= self.attempts
+
+    def delay(self, failures: int, retry_after: float | None) -> float:
+        """Seconds to wait after so many failures in a row."""
+        ceiling = min(self.longest, self.base * 2 ** min(failures - 1, 16)) if failures else 0.0
+        jitter = self.chance.uniform(0, ceiling)
+        if retry_after is None:
+            return jitter
+        # Everyone who was told the same time must not come back at the same moment.
+        return min(retry_after, self.longest_asked) + jitter / 4
+
+
+_CHECK_KEY = (
+    " Check the brain's ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) and ANTHROPIC_BASE_URL."
+)
+_CHECK_REQUEST = " Check the agent's model id, its tools' schemas and what the model supports."
+_BAD_REQUEST = 400
+_NOT_FOUND = 404
+_TOO_LARGE = 413
+
+
+def session_error(error: ModelError) -> SessionError:
+    """What the client is told of a failed model request (EVENTS §7)."""
+    match error.kind:
+        case ModelErrorKind.OVERLOADED:
+            return SessionError(message=error.message, model_overloaded_error=PlainError())
+        case ModelErrorKind.RATE_LIMITED:
+            return SessionError(message=error.message, model_rate_limited_error=PlainError())
+        case ModelErrorKind.BILLING:
+            return SessionError(message=error.message, billing_error=PlainError())
+        case _:
+            return SessionError(
+                message=error.message + _advice(error), model_request_failed_error=PlainError()
+            )
+
+
+def _advice(error: ModelError) -> str:
+    if error.kind is ModelErrorKind.AUTHENTICATION:
+        return _CHECK_KEY
+    if error.status in (_BAD_REQUEST, _NOT_FOUND, _TOO_LARGE):
+        return _CHECK_REQUEST
+    return ""

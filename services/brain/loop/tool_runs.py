@@ -1,0 +1,85 @@
+"""Tool calls that are with the hands, each in a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from services.brain.loop import spans
+from services.brain.loop.sync_points import Point
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from collections.abc import Set as AbstractSet
+
+    from services.brain.clients.hands import Hands, ToolOutcome
+    from services.brain.domain.calls import Call
+    from services.brain.loop.sync_points import SyncPoints
+
+CANCEL_GRACE: Final = 5.0
+"""Seconds that cancelled calls have to come back with what they did."""
+
+
+class ToolRuns:
+    """Runs calls beside each other and collects their outcomes in the order in which they end."""
+
+    def __init__(
+        self,
+        hands: Hands,
+        tasks: asyncio.TaskGroup,
+        on_finished: Callable[[], None],
+        points: SyncPoints,
+    ) -> None:
+        self._hands = hands
+        self._tasks = tasks
+        self._on_finished = on_finished
+        self._points = points
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._finished: deque[tuple[str, ToolOutcome]] = deque()
+        self._provisioning: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> AbstractSet[str]:
+        """Ids of the calls that have not come back."""
+        return self._running.keys()
+
+    def provision(self) -> None:
+        """Has a sandbox made ready beside whatever else goes on; once."""
+        if self._provisioning is None:
+            self._provisioning = self._tasks.create_task(self._hands.provision())
+
+    def start(self, calls: Iterable[Call]) -> None:
+        """Sends calls to the hands. Their events must be durable by now."""
+        for call in calls:
+            self._running[call.id] = self._tasks.create_task(self._run(call))
+
+    def finished(self) -> Iterable[tuple[str, ToolOutcome]]:
+        """The outcomes that came in since the last time."""
+        while self._finished:
+            yield self._finished.popleft()
+
+    async def stop(self, call_ids: list[str]) -> None:
+        """Stops calls, also ones that an earlier brain has sent; returns when they are stopped."""
+        await self._hands.cancel(call_ids)
+        if running := set(self._running.values()):
+            _, late = await asyncio.wait(running, timeout=CANCEL_GRACE)
+            for task in late:
+                task.cancel()
+        self._running.clear()
+
+    def close(self) -> None:
+        """Lets go of what is still going on: the hands keep it for the next brain."""
+        for task in (*self._running.values(), self._provisioning):
+            if task is not None:
+                task.cancel()
+
+    async def _run(self, call: Call) -> None:
+        with spans.execute_tool(call) as span:
+            outcome = await self._hands.execute(call)
+            if outcome.is_error:
+                spans.failed(span, "tool_error")
+        await self._points.reach(Point.TOOL_FINISHED)
+        self._running.pop(call.id, None)
+        self._finished.append((call.id, outcome))
+        self._on_finished()

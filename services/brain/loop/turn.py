@@ -1,0 +1,287 @@
+"""Turns of a session: the next decision, performed, until the lease is given back."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from drover.session.v1.lease_pb2 import (
+    TAKE_INPUT_ALL,
+    TAKE_INPUT_CONTROL,
+    TAKE_INPUT_NEXT,
+    TAKE_INPUT_UNSPECIFIED,
+)
+from services.brain.domain import events
+from services.brain.domain.calls import INTERRUPTED, Answerer
+from services.brain.domain.decision import (
+    AwaitTools,
+    CallModel,
+    CloseRequest,
+    EnterRunning,
+    GiveUp,
+    GoIdle,
+    Interrupt,
+    Mine,
+    Refuse,
+    Release,
+    Rest,
+    RunTools,
+    Stop,
+    TakeControl,
+    TakeMessage,
+)
+from services.brain.domain.projection import Status
+from services.brain.loop import spans
+from services.brain.loop.model_call import ModelCall
+from services.brain.loop.retry import session_error
+from services.brain.loop.sync_points import Point
+from services.brain.loop.tool_runs import ToolRuns
+from services.brain.model.port import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chassis.clock import Clock
+    from chassis.ids import IdSource
+    from drover.event.v1.content_pb2 import ContentBlock
+    from drover.event.v1.event_pb2 import Event
+    from drover.event.v1.session_event_pb2 import RefusalDetails, SessionError, StopReason
+    from drover.session.v1.lease_pb2 import InputWaiting
+    from services.brain.clients.hands import Hands
+    from services.brain.clients.lease import Lease
+    from services.brain.domain.calls import Call
+    from services.brain.domain.decision import Decision
+    from services.brain.loop.retry import RetryPolicy
+    from services.brain.loop.session_log import SessionLog
+    from services.brain.loop.sync_points import SyncPoints
+    from services.brain.model.port import ModelClient
+
+_log = structlog.get_logger("brain.turn")
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the turns of every session work with."""
+
+    model: ModelClient
+    retry: RetryPolicy
+    clock: Clock
+    ids: IdSource
+    points: SyncPoints
+
+
+class Turns:
+    """Performs decisions for one session while its lease is held."""
+
+    def __init__(
+        self, ports: Ports, log: SessionLog, lease: Lease, hands: Hands, tasks: asyncio.TaskGroup
+    ) -> None:
+        self._ports = ports
+        self._log = log
+        self._lease = lease
+        self._factory = events.EventFactory(ports.ids, log.state.thread_id, log.state.agent.name)
+        self._stir = asyncio.Event()
+        self._runs = ToolRuns(hands, tasks, self._stir.set, ports.points)
+        self._model_call: ModelCall | None = None
+        # The model request that this brain has announced and not made yet.
+        self._request = ""
+        self._rested = False
+        self._retry_after: float | None = None
+        self._in_turn = False
+        self._span = ExitStack()
+
+    def on_input(self, waiting: InputWaiting) -> None:
+        """Wakes the turn for input that has come; an interrupt stops the model at once."""
+        self._stir.set()
+        if waiting.interrupt and self._model_call is not None:
+            self._model_call.interrupt()
+
+    async def run(self) -> None:
+        """Works until the session needs no brain and the lease is given back."""
+        with self._span:
+            try:
+                while not await self._step():
+                    pass
+            finally:
+                self._runs.close()
+
+    async def _step(self) -> bool:
+        """Takes one decision and performs it; whether it was the last."""
+        self._stir.clear()
+        self._record_finished()
+        mine = Mine(self._request, self._runs.running, self._rested)
+        decision = self._log.harness.decide(self._log.state, self._log.waiting, mine)
+        return await self._perform(decision)
+
+    async def _perform(  # noqa: C901, PLR0912  # one arm per decision
+        self, decision: Decision
+    ) -> bool:
+        match decision:
+            case TakeMessage():
+                await self._take_message()
+            case EnterRunning():
+                self._log.add(*self._factory.running())
+            case CallModel():
+                return await self._call_model()
+            case RunTools(calls):
+                await self._run_tools(calls)
+            case AwaitTools():
+                await self._log.flush()
+                await self._stir.wait()
+            case Refuse(calls):
+                for call in calls:
+                    self._record(call.id, [events.text(call.refusal)], is_error=True)
+            case TakeControl():
+                await self._log.exchange(take=TAKE_INPUT_CONTROL)
+            case Interrupt(calls):
+                await self._interrupt(calls)
+            case CloseRequest():
+                self._log.add(self._factory.request_failed(self._log.state.request))
+                self._request = ""
+            case Rest(failures):
+                await self._rest(failures)
+            case GiveUp(error):
+                return await self._give_up(error)
+            case GoIdle():
+                return await self._go_idle(decision)
+            case Release() | Stop():
+                ack = await self._log.exchange(release=True)
+                return ack.released
+        return False
+
+    async def _take_message(self) -> None:
+        await self._ports.points.reach(Point.BEFORE_TAKE)
+        self._begin_span()
+        start = self._factory.request_start()
+        running = [] if self._log.state.status is Status.RUNNING else self._factory.running()
+        await self._log.exchange([*running, start], take=TAKE_INPUT_NEXT)
+        self._request = start.id
+        await self._ports.points.reach(Point.INPUT_TAKEN)
+
+    async def _call_model(self) -> bool:
+        self._begin_span()
+        log, state = self._log, self._log.state
+        if not state.request:
+            log.add(self._factory.request_start())
+        request, self._request = state.request, ""
+        await log.flush()
+        await self._ports.points.reach(Point.BEFORE_REQUEST)
+        call = self._model_call = ModelCall(
+            self._ports.model,
+            self._factory,
+            state,
+            preview=self._lease.preview,
+            on_sandbox=self._runs.provision,
+            points=self._ports.points,
+        )
+        if log.waiting.interrupt:
+            call.interrupt()
+        try:
+            response = await call.perform(log.harness.request(state))
+        except ModelError as error:
+            log.add(self._factory.request_failed(request, call.usage()))
+            return await self._model_failed(error)
+        finally:
+            self._model_call = None
+            self._rested = False
+        if response is None:
+            log.add(self._factory.request_failed(request, call.usage()))
+        else:
+            await self._ports.points.reach(Point.RESPONSE_COMPLETE)
+            log.add(*response)
+        return False
+
+    async def _model_failed(self, error: ModelError) -> bool:
+        failures = self._log.state.failures + 1
+        _log.warning(
+            "model_request_failed", kind=error.kind, status=error.status, failures=failures
+        )
+        told = session_error(error)
+        if not error.retryable or self._ports.retry.exhausted(failures):
+            return await self._give_up(told)
+        self._log.add(self._factory.error(told, retrying=True), *self._factory.rescheduled())
+        self._retry_after = error.retry_after
+        return False
+
+    async def _rest(self, failures: int) -> None:
+        await self._ports.points.reach(Point.BEFORE_RETRY)
+        await self._log.flush()
+        delay = self._ports.retry.delay(failures, self._retry_after)
+        self._retry_after = None
+        # Input wakes it: the next decision rests again, unless it is an interrupt.
+        deadline = self._ports.clock.monotonic() + delay
+        while not self._log.waiting.interrupt:
+            remaining = deadline - self._ports.clock.monotonic()
+            if remaining <= 0:
+                break
+            self._stir.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(remaining):
+                    await self._stir.wait()
+        self._rested = True
+
+    async def _run_tools(self, calls: Sequence[Call]) -> None:
+        self._begin_span()
+        # Not before the calls are durable: whoever comes after must know what was started.
+        await self._log.settle()
+        await self._ports.points.reach(Point.RESPONSE_DURABLE)
+        self._runs.start(calls)
+        await self._ports.points.reach(Point.TOOLS_SENT)
+
+    async def _interrupt(self, calls: Sequence[Call]) -> None:
+        await self._ports.points.reach(Point.INTERRUPT_SEEN)
+        await self._log.flush()
+        if sent := [call.id for call in calls if call.answerer is Answerer.HANDS]:
+            await self._runs.stop(sent)
+        # A call that ended just before keeps its own result.
+        self._record_finished()
+        for call in calls:
+            self._record(call.id, [events.text(INTERRUPTED)], is_error=True)
+
+    def _record_finished(self) -> None:
+        for call_id, outcome in self._runs.finished():
+            self._record(call_id, outcome.content, is_error=outcome.is_error)
+
+    def _record(self, call_id: str, content: Sequence[ContentBlock], *, is_error: bool) -> None:
+        call = self._log.state.calls.get(call_id)
+        if call is not None and call.open:
+            self._log.add(self._factory.result(call_id, content, is_error=is_error))
+
+    async def _give_up(self, error: SessionError) -> bool:
+        ack = await self._log.exchange(
+            [self._factory.error(error, retrying=False), *self._idle(events.exhausted(), None)],
+            take=TAKE_INPUT_ALL,
+            release=True,
+        )
+        self._end_span()
+        return ack.released
+
+    async def _go_idle(self, decision: GoIdle) -> bool:
+        await self._ports.points.reach(Point.BEFORE_IDLE)
+        ack = await self._log.exchange(
+            self._idle(decision.reason, decision.details),
+            take=TAKE_INPUT_CONTROL if decision.take_interrupt else TAKE_INPUT_UNSPECIFIED,
+            release=not decision.more,
+        )
+        if not ack.input_pending:
+            self._end_span()
+        return ack.released
+
+    def _idle(self, reason: StopReason, details: RefusalDetails | None) -> list[Event]:
+        usage = self._log.state.usage.snapshot(self._ports.clock.now().timestamp())
+        session = self._lease.session
+        budget = session.budget if session.HasField("budget") else None
+        return self._factory.idle(reason, details, usage, budget)
+
+    def _begin_span(self) -> None:
+        if not self._in_turn:
+            self._in_turn = True
+            self._span.enter_context(spans.invoke_agent(self._log.state))
+
+    def _end_span(self) -> None:
+        self._in_turn = False
+        self._span.close()

@@ -1,0 +1,87 @@
+"""Being the brain of one session: from taking its lease to giving it back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from services.brain.clients.hands import GrpcHands
+from services.brain.clients.lease import Lease, held
+from services.brain.loop.session_log import SessionLog
+from services.brain.loop.state_cache import CachedState
+from services.brain.loop.sync_points import Point
+from services.brain.loop.turn import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drover.hands.v1.hands_service_pb2_grpc import HandsServiceAsyncStub
+    from drover.session.v1.session_service_pb2_grpc import SessionServiceAsyncStub
+    from services.brain.harness.registry import HarnessRegistry
+    from services.brain.loop.state_cache import StateCache
+    from services.brain.loop.turn import Ports
+
+_log = structlog.get_logger("brain.worker")
+
+
+class Worker:
+    """Works on sessions, each under a lease of its own; it may be used for many at once."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        sessions: SessionServiceAsyncStub,
+        hands: HandsServiceAsyncStub,
+        harnesses: HarnessRegistry,
+        ports: Ports,
+        cache: StateCache,
+    ) -> None:
+        self._name = name
+        # The stub is written to and read from, which its type does not know to need no requests.
+        self._hold_lease: Callable[[], Any] = sessions.HoldLease  # type: ignore[assignment]
+        self._hands = hands
+        self._harnesses = harnesses
+        self._ports = ports
+        self._cache = cache
+
+    async def work(self, session_id: str) -> int:
+        """Is the session's brain until it needs none; answers the lease's generation.
+
+        Raises `DroverError`: LEASE_HELD while another brain is at work, LEASE_LOST when one has
+        taken over, NOT_FOUND and ARCHIVED as the session service says.
+        """
+        ports = self._ports
+        await ports.points.reach(Point.WOKEN)
+        log = SessionLog(self._harnesses, ports.clock, self._cache.take(session_id))
+        lease = Lease(self._hold_lease, ports.clock, session_id, self._name, log)
+        log.attach(lease)
+        with structlog.contextvars.bound_contextvars(session_id=session_id):
+            try:
+                async with asyncio.TaskGroup() as tasks, held(lease, tasks):
+                    await ports.points.reach(Point.LEASE_OPENED)
+                    hands = GrpcHands(
+                        self._hands,
+                        ports.clock,
+                        session_id,
+                        lease.generation,
+                        lease.session.environment,
+                    )
+                    turns = Turns(ports, log, lease, hands, tasks)
+                    log.listen(turns.on_input)
+                    await turns.run()
+            except ExceptionGroup as group:
+                raise _first(group) from group
+            await ports.points.reach(Point.RELEASED)
+        # Only now is it sure that the log is what was folded.
+        self._cache.put(CachedState(log.harness.name, log.state))
+        return lease.generation
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    error: Exception = group
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,85 @@
+"""The brain process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from chassis import lifecycle
+from chassis.clock import SystemClock
+from chassis.grpc.channel import open_channel
+from chassis.grpc.server import GrpcServer
+from chassis.ids import new_id
+from drover.brain.v1.brain_service_pb2_grpc import add_BrainServiceServicer_to_server
+from drover.hands.v1.hands_service_pb2_grpc import HandsServiceStub
+from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
+from services.brain.domain.decision import Limits
+from services.brain.harness.registry import HarnessRegistry
+from services.brain.harness.standard import StandardHarness
+from services.brain.loop.pool import BrainPool
+from services.brain.loop.retry import RetryPolicy
+from services.brain.loop.state_cache import StateCache
+from services.brain.loop.sync_points import FileSyncPoints, NoSyncPoints, SyncPoints
+from services.brain.loop.turn import Ports
+from services.brain.loop.worker import Worker
+from services.brain.model.access import open_model
+from services.brain.rpc import BrainRpc
+from services.brain.settings import BrainSettings
+
+if TYPE_CHECKING:
+    pass
+
+STOP_GRACE = 0.5
+"""Seconds that open calls have when the process stops. Sessions are not waited for."""
+
+
+async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
+    """Builds a brain and starts it; `stack` stops it."""
+    token = settings.token()
+    sessions = await stack.enter_async_context(open_channel(settings.session_address, token))
+    hands = await stack.enter_async_context(open_channel(settings.hands_address, token))
+    model = await stack.enter_async_context(open_model(os.environ))
+    points: SyncPoints = NoSyncPoints()
+    if settings.sync_points is not None:
+        points = FileSyncPoints(settings.sync_points)
+    harness = StandardHarness(
+        max_output_tokens=settings.max_output_tokens,
+        limits=Limits(requests=settings.max_requests_per_turn),
+    )
+    worker = Worker(
+        name=settings.brain_name,
+        sessions=SessionServiceStub(sessions),
+        hands=HandsServiceStub(hands),
+        harnesses=HarnessRegistry(harness),
+        ports=Ports(
+            model=model,
+            retry=RetryPolicy(attempts=settings.model_attempts),
+            clock=SystemClock(),
+            ids=new_id,
+            points=points,
+        ),
+        cache=StateCache(max_bytes=settings.state_cache_bytes),
+    )
+    pool = await stack.enter_async_context(BrainPool(worker.work, settings.max_sessions))
+    server = GrpcServer(settings.listen, token, reflection=settings.reflection)
+    server.add(add_BrainServiceServicer_to_server, BrainRpc(pool))
+    await server.start()
+    stack.push_async_callback(server.stop, STOP_GRACE)
+    return server
+
+
+def main() -> None:
+    """Runs a brain until it is told to stop."""
+    settings = BrainSettings()
+
+    async def serve(stack: AsyncExitStack, stop: asyncio.Event) -> None:
+        await build(settings, stack)
+        await stop.wait()
+
+    lifecycle.run(serve, service=settings.brain_name, log_level=settings.log_level)
+
+
+if __name__ == "__main__":
+    main()

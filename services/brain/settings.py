@@ -1,0 +1,34 @@
+"""What can be set of a brain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from chassis.settings import Settings
+
+
+class BrainSettings(Settings):
+    """Settings of one brain. The model's are the SDK's own: ANTHROPIC_API_KEY and so on."""
+
+    brain_name: str = Field(default="brain", description="Names this brain in logs and leases.")
+    max_sessions: int = Field(
+        default=512, ge=1, description="Sessions that one brain works on at a time."
+    )
+    max_output_tokens: int = Field(
+        default=32_000, ge=1, description="max_tokens of every model request."
+    )
+    max_requests_per_turn: int = Field(
+        default=200, ge=1, description="Model requests after which a turn is ended."
+    )
+    model_attempts: int = Field(
+        default=8, ge=1, description="Times a model request is made before the turn is given up."
+    )
+    state_cache_bytes: int = Field(
+        default=64 * 1024 * 1024, ge=0, description="Memory for the states of sessions at rest."
+    )
+    sync_points: Path | None = Field(
+        default=None,
+        description="For tests only: directory of files that hold or kill this brain at points.",
+    )
