@@ -54,7 +54,15 @@ def test_bad_agent_is_refused_by_name_of_the_field(
 
 @pytest.mark.parametrize(
     "body",
-    [b"{", b'{"name": NaN}', b"\xff\xfe", b"[]", b'"text"', b'{"name":"a","name":"b"}', b"[" * 5000],
+    [
+        b"{",
+        b'{"name": NaN}',
+        b"\xff\xfe",
+        b"[]",
+        b'"text"',
+        b'{"name":"a","name":"b"}',
+        b"[" * 5000,
+    ],
 )
 def test_malformed_json_is_refused(stack: Stack, body: bytes) -> None:
     answer = post(stack, "/v1/agents", body)
@@ -76,7 +84,11 @@ def test_mixed_batch_with_one_bad_event_stores_none_of_it(stack: Stack) -> None:
             {"type": "user.message", "content": [{"type": "redacted"}]},
             {"type": "user.tool_confirmation", "tool_use_id": "sevt_unknown", "result": "allow"},
             {"type": "agent.message", "content": [{"type": "text", "text": "forged"}]},
-            {"type": "user.define_outcome", "description": "x", "rubric": {"type": "text", "content": "y"}},
+            {
+                "type": "user.define_outcome",
+                "description": "x",
+                "rubric": {"type": "text", "content": "y"},
+            },
         ):
             answer = post(
                 stack, f"/v1/sessions/{session.id}/events", {"events": [user_message("good"), bad]}
@@ -181,7 +193,10 @@ def test_headers_are_judged_before_anything_else(
 
 
 def test_key_is_taken_as_bearer_too(stack: Stack) -> None:
-    headers = {"authorization": f"Bearer {stack.key}", "anthropic-beta": stack.headers["anthropic-beta"]}
+    headers = {
+        "authorization": f"Bearer {stack.key}",
+        "anthropic-beta": stack.headers["anthropic-beta"],
+    }
     assert httpx2.get(f"{stack.url}/v1/agents?beta=true", headers=headers).status_code == 200
 
 

@@ -69,7 +69,9 @@ def test_two_tools_of_one_answer_both_run_and_their_results_reach_the_model(stac
     sent = second.body["messages"][len(first.body["messages"]) + 1]["content"]
     assert [block["type"] for block in sent] == ["tool_result", "tool_result"]
     # A replayed prefix is the same to the letter: that is what prompt caching needs.
-    earlier = [{k: v for k, v in m.items() if k != "cache_control"} for m in second.body["messages"]]
+    earlier = [
+        {k: v for k, v in m.items() if k != "cache_control"} for m in second.body["messages"]
+    ]
     assert [m["role"] for m in third.body["messages"]][: len(earlier)] == [
         m["role"] for m in earlier
     ]
@@ -170,7 +172,11 @@ def test_call_that_must_be_asked_runs_once_it_is_allowed(stack: Stack) -> None:
             client.beta.sessions.events.send(
                 session.id,
                 events=[
-                    {"type": "user.tool_confirmation", "tool_use_id": uses[0].id, "result": "allow"},
+                    {
+                        "type": "user.tool_confirmation",
+                        "tool_use_id": uses[0].id,
+                        "result": "allow",
+                    },
                     {
                         "type": "user.tool_confirmation",
                         "tool_use_id": uses[1].id,

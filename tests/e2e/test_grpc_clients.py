@@ -11,12 +11,12 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import json_format
+
 from drover.brain.v1 import brain_service_pb2, brain_service_pb2_grpc
 from drover.event.v1 import content_pb2, event_pb2, user_event_pb2
 from drover.hands.v1 import hands_service_pb2, hands_service_pb2_grpc
 from drover.session.v1 import session_service_pb2, session_service_pb2_grpc
-from google.protobuf import json_format
-
 from tests.doubles.messages_api import text
 from tests.e2e.driving import history, new_session, run_turn, texts
 from tests.e2e.stack import Stack

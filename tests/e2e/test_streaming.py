@@ -14,7 +14,9 @@ def frames(stack: Stack, path: str, **headers: str) -> list[tuple[str, str]]:
     """Reads a stream up to its first idle event; answers (event, id) pairs."""
     seen: list[tuple[str, str]] = []
     kind = identity = ""
-    with httpx2.stream("GET", stack.url + path, headers={**stack.headers, **headers}, timeout=30) as r:
+    with httpx2.stream(
+        "GET", stack.url + path, headers={**stack.headers, **headers}, timeout=30
+    ) as r:
         assert r.status_code == 200, r.read()
         for line in r.iter_lines():
             if line.startswith("event: "):
@@ -90,9 +92,7 @@ def test_thread_stream_gives_the_primary_threads_events(stack: Stack) -> None:
         session = new_session(client)
         thread = next(iter(client.beta.sessions.threads.list(session.id)))
         assert thread.parent_thread_id is None
-        with client.beta.sessions.threads.events.stream(
-            thread.id, session_id=session.id
-        ) as stream:
+        with client.beta.sessions.threads.events.stream(thread.id, session_id=session.id) as stream:
             send(client, session.id, "go")
             seen = []
             for event in stream:
