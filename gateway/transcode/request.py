@@ -13,7 +13,7 @@ from gateway.transcode.shape import ContractError
 from gateway.transcode.values import text_reader, text_setter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from google.protobuf.descriptor import Descriptor
     from google.protobuf.message import Message
@@ -34,12 +34,12 @@ class RequestDecoder:
     """
 
     def __init__(
-        self, descriptor: Descriptor, path: Iterable[str], decoders: Decoders, *, body: bool
+        self, descriptor: Descriptor, path: Sequence[str], decoders: Decoders, *, body: bool
     ) -> None:
         shape = decoders.shapes.of(descriptor)
         self._make = GetMessageClass(descriptor)
         in_path = frozenset(path)
-        self._path: dict[str, Setter] = {name: text_setter(shape.field(name)) for name in in_path}
+        self.path: dict[str, Setter] = {name: text_setter(shape.field(name)) for name in path}
         self.query: dict[str, FieldShape] = {}
         self.headers: dict[str, FieldShape] = {}
         for field in shape.fields:
@@ -71,7 +71,7 @@ class RequestDecoder:
         """The message. Raises INVALID_ARGUMENT or UNKNOWN_FIELD, naming the path."""
         message = self._make()
         try:
-            for name, put in self._path.items():
+            for name, put in self.path.items():
                 _put(name, put, message, path[name])
             self._read_query(message, query)
             for name, put in self._header_setters.items():

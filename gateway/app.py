@@ -1,0 +1,149 @@
+"""The ASGI application: what every HTTP request passes on its way to its endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chassis.context import CallContext, call_context, current_call
+from chassis.errors import DroverError, Reason
+from chassis.telemetry import tracing
+from gateway import beta, errors
+from gateway.transcode.template import NoRouteError, Router, WrongVerbError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from chassis.clock import Clock
+    from chassis.ids import IdSource
+    from gateway.auth import ApiKeys, HostNames
+    from gateway.traffic import Traffic
+
+Endpoint = Callable[[Request, Mapping[str, str]], Awaitable["ASGIApp"]]
+
+_UNMATCHED = "unmatched"
+_VERBS = frozenset({"GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"})
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An endpoint with what must hold before it is called.
+
+    `keyed` ones need an API key and, if it is not empty, the beta name `beta`. `any_host` ones
+    answer under whatever name they are called, for probes.
+    """
+
+    template: str
+    endpoint: Endpoint
+    keyed: bool = True
+    beta: str = ""
+    any_host: bool = False
+
+
+class GatewayApp:
+    """Routes, authenticates, traces, logs and counts; turns every failure into the envelope."""
+
+    def __init__(
+        self,
+        router: Router[Served],
+        keys: ApiKeys,
+        hosts: HostNames,
+        *,
+        traffic: Traffic,
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        self._router = router
+        self._keys = keys
+        self._hosts = hosts
+        self._traffic = traffic
+        self._clock = clock
+        self._ids = ids
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        started = self._clock.monotonic()
+        request = Request(scope, receive)
+        answer = _Answer(send, self._ids("req"))
+        served, path = self._find(request)
+        with call_context(CallContext(request_id=answer.request_id)):
+            if tracing.enabled():
+                await self._serve_traced(request, served, path, answer)
+            else:
+                await self._serve(request, served, path, answer)
+            verb = request.method if request.method in _VERBS else "OTHER"
+            seconds = self._clock.monotonic() - started
+            self._traffic.note(verb, served.template, scope["path"], answer.status, seconds)
+
+    def _find(self, request: Request) -> tuple[Served, Mapping[str, str]]:
+        try:
+            return self._router.find(request.method, request.scope["raw_path"])
+        except NoRouteError:
+            return Served(_UNMATCHED, _no_route, keyed=False), {}
+        except WrongVerbError as wrong:
+            return Served(_UNMATCHED, partial(_wrong_verb, wrong.allowed), keyed=False), {}
+
+    async def _serve_traced(
+        self, request: Request, served: Served, path: Mapping[str, str], answer: _Answer
+    ) -> None:
+        attributes = {
+            "http.request.method": request.method,
+            "http.route": served.template,
+            "url.path": request.scope["path"],
+            "url.scheme": request.scope["scheme"],
+        }
+        name = f"{request.method} {served.template}"
+        with tracing.server_span(name, request.headers.items(), attributes) as span:
+            await self._serve(request, served, path, answer)
+            span.set_attribute("http.response.status_code", answer.status)
+
+    async def _serve(
+        self, request: Request, served: Served, path: Mapping[str, str], answer: _Answer
+    ) -> None:
+        try:
+            self._admit(request, served)
+            response = await served.endpoint(request, path)
+        except Exception as error:  # noqa: BLE001  # mapped, logged and sent
+            response = errors.response(errors.explain(error, self._ids), answer.request_id)
+        await response(request.scope, request.receive, answer)
+
+    def _admit(self, request: Request, served: Served) -> None:
+        headers = request.headers
+        if not served.any_host:
+            self._hosts.check(headers.get("host", ""))
+        if served.keyed:
+            self._keys.workspace(headers)
+            beta.check(headers, served.beta)
+
+
+async def _no_route(_request: Request, _path: Mapping[str, str]) -> Response:
+    raise DroverError(Reason.NOT_FOUND, "there is no such route")
+
+
+async def _wrong_verb(
+    allowed: tuple[str, ...], request: Request, _path: Mapping[str, str]
+) -> Response:
+    return errors.wrong_verb(request.method, allowed, current_call().request_id)
+
+
+class _Answer:
+    """Sends a response, with the request's id among its headers, and remembers its status."""
+
+    __slots__ = ("_send", "request_id", "status")
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self.request_id = request_id
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            MutableHeaders(scope=message)["request-id"] = self.request_id
+        await self._send(message)

@@ -1,0 +1,72 @@
+"""Failures as the API's error envelope (ENDPOINTS §0, "Errors" and "Retries")."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import grpc
+import orjson
+import structlog
+from starlette.responses import Response
+
+from chassis.errors import DroverError, Reason
+from chassis.grpc.status import from_rpc_error
+
+if TYPE_CHECKING:
+    from chassis.ids import IdSource
+
+JSON = "application/json"
+
+_SOON = 1.0  # seconds to wait before a retry where nobody says how long
+_log = structlog.get_logger("gateway")
+
+
+def body(error: DroverError, request_id: str) -> bytes:
+    """The envelope of an error, as JSON text."""
+    return _envelope(error.rule.api_type, error.message, request_id, error.error_code)
+
+
+def response(error: DroverError, request_id: str) -> Response:
+    """The answer for an error.
+
+    The official client repeats 409, 429 and 5xx by itself: what would fail again says that it
+    should not be, and what may succeed says when.
+    """
+    headers = {}
+    if not error.rule.retryable:
+        headers["x-should-retry"] = "false"
+    else:
+        wait = _SOON if error.retry_after is None else error.retry_after
+        headers["retry-after"] = str(math.ceil(wait))
+        headers["retry-after-ms"] = str(math.ceil(wait * 1_000))
+    return Response(body(error, request_id), error.rule.http, headers, JSON)
+
+
+def wrong_verb(verb: str, allowed: tuple[str, ...], request_id: str) -> Response:
+    """The answer where the path is right and the verb is not."""
+    message = f"{verb} is not allowed here; {', '.join(allowed)} would be."
+    content = _envelope("invalid_request_error", message, request_id, None)
+    headers = {"allow": ", ".join(allowed), "x-should-retry": "false"}
+    return Response(content, 405, headers, JSON)
+
+
+def explain(error: Exception, ids: IdSource) -> DroverError:
+    """The error to show for any failure; what is not meant for callers goes to the log only."""
+    if isinstance(error, DroverError):
+        return error
+    if isinstance(error, grpc.RpcError):
+        known = from_rpc_error(error)
+        if known.reason is Reason.INTERNAL and "error_id" not in known.metadata:
+            _log.error("upstream_failed", message=known.message, exc_info=error)
+        return known
+    error_id = ids("err")
+    _log.error("request_failed", error_id=error_id, exc_info=error)
+    return DroverError(Reason.INTERNAL, f"internal error {error_id}")
+
+
+def _envelope(kind: str, message: str, request_id: str, code: str | None) -> bytes:
+    error: dict[str, object] = {"type": kind, "message": message}
+    if code is not None:
+        error["details"] = {"error_code": code}
+    return orjson.dumps({"type": "error", "error": error, "request_id": request_id})

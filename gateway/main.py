@@ -1,0 +1,130 @@
+"""The gateway process: builds the application and serves it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+import structlog
+
+from chassis import lifecycle
+from chassis.clock import SystemClock
+from chassis.grpc.channel import open_channel
+from chassis.ids import new_id
+from chassis.telemetry.metrics import new_registry
+from gateway import status
+from gateway.app import Endpoint, GatewayApp, Served
+from gateway.auth import ApiKeys, HostNames, key_file
+from gateway.server import HttpServer
+from gateway.services import SERVED, addresses
+from gateway.settings import GatewaySettings
+from gateway.sse import Pace
+from gateway.streams import Resumption, StreamEndpoints
+from gateway.traffic import Traffic
+from gateway.transcode.openapi import describe
+from gateway.transcode.routes import Contract
+from gateway.transcode.template import Router
+from gateway.unary import UnaryEndpoint
+from gateway.upstream import Upstream
+
+if TYPE_CHECKING:
+    import grpc.aio
+    from prometheus_client import CollectorRegistry
+
+    from gateway.transcode.routes import Route
+
+SERVICE = "gateway"
+
+
+async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
+    """A started gateway; `stack` stops it. Raises `ValueError` for an address not set."""
+    token = settings.token()
+    channels: dict[str, grpc.aio.Channel] = {}
+    for process, address in addresses(settings).items():
+        channels[process] = open_channel(address, token, deadline=settings.request_seconds)
+        stack.push_async_callback(channels[process].close, None)
+    upstream = Upstream(channels, SERVED, deadline=settings.request_seconds)
+    registry, stop, clock = new_registry(), asyncio.Event(), SystemClock()
+    traffic, contract = Traffic(registry), Contract(SERVED)
+    streams = StreamEndpoints(
+        contract.encoders,
+        pace=Pace(settings.keepalive_seconds, settings.stall_seconds),
+        resumption=Resumption(settings.resume_seconds),
+        open_seconds=settings.request_seconds,
+        open_streams=traffic.open,
+        clock=clock,
+        ids=new_id,
+        stop=stop,
+    )
+    router: Router[Served] = Router()
+    for served in _operations(contract, upstream, registry):
+        router.add("GET", served.template, served)
+    for route in contract.routes:
+        endpoint = _endpoint(route, contract, upstream, streams, settings.max_body_bytes)
+        served = Served(route.template, endpoint, beta=route.rules.beta)
+        router.add(route.verb, route.template, served)
+    keys = ApiKeys(_keys(settings))
+    hosts = HostNames(settings.listen, settings.allowed_hosts)
+    app = GatewayApp(router, keys, hosts, traffic=traffic, clock=clock, ids=new_id)
+    server = HttpServer(app, settings.listen)
+    await server.start(await stack.enter_async_context(asyncio.TaskGroup()))
+    stack.push_async_callback(server.stop)
+    stack.callback(stop.set)
+    return server
+
+
+def _endpoint(
+    route: Route,
+    contract: Contract,
+    upstream: Upstream,
+    streams: StreamEndpoints,
+    max_body: int,
+) -> Endpoint:
+    if route.method.server_streaming:
+        return streams.endpoint(route, upstream.stream(route.method))
+    encoder = contract.encoders.of(route.answer)
+    return UnaryEndpoint(route, upstream.unary(route.method), encoder, max_body)
+
+
+def _operations(
+    contract: Contract, upstream: Upstream, registry: CollectorRegistry
+) -> tuple[Served, ...]:
+    description = describe(contract, _version())
+    return (
+        Served("/healthz", status.alive(), keyed=False, any_host=True),
+        Served("/readyz", status.Readiness(upstream), keyed=False, any_host=True),
+        Served("/metrics", status.Metrics(registry), keyed=False),
+        Served("/openapi.json", status.description(description), keyed=False),
+        Served("/docs", status.reference(), keyed=False),
+    )
+
+
+def _version() -> str:
+    try:
+        return metadata.version("drover")
+    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
+        return "0"
+
+
+def _keys(settings: GatewaySettings) -> list[str]:
+    if settings.api_key is not None:
+        return [settings.api_key.get_secret_value()]
+    return key_file(settings.api_key_file)
+
+
+def main() -> None:
+    """Runs the gateway until it is told to stop."""
+    settings = GatewaySettings()
+
+    async def serve(stack: AsyncExitStack, stop: asyncio.Event) -> None:
+        server = await build(settings, stack)
+        structlog.get_logger(SERVICE).info("listening", address=server.address)
+        await stop.wait()
+
+    lifecycle.run(serve, service=SERVICE, log_level=settings.log_level)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""The HTTP server: uvicorn, on an address of ours, stopped by us rather than by signals."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import ASGIApp
+
+_BACKLOG = 2_048
+# Longer than clients keep idle connections, so that no request meets a connection just closed.
+_IDLE_SECONDS = 75
+_GRACE_SECONDS = 8
+
+
+class HttpServer:
+    """Serves an ASGI application on `listen` (`host:port`, port 0 for a free one)."""
+
+    def __init__(self, app: ASGIApp, listen: str) -> None:
+        host, _, port = listen.rpartition(":")
+        host = host.strip("[]") or "127.0.0.1"
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, int(port)), family=family, backlog=_BACKLOG)
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,  # X-Forwarded-* is whatever a client likes to write (CASES A6)
+            server_header=False,
+            timeout_keep_alive=_IDLE_SECONDS,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+        self._server = _Uvicorn(config)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the port it really has."""
+        host, port = self._socket.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def start(self, group: asyncio.TaskGroup) -> None:
+        """Starts to accept connections; the server's task belongs to `group`."""
+        self._task = group.create_task(self._server.serve(sockets=[self._socket]))
+        await self._server.accepting.wait()
+
+    async def stop(self) -> None:
+        """Ends within 8 s: requests are answered, idle connections closed."""
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn that leaves signals alone and says when it accepts connections."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepting = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.accepting.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

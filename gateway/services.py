@@ -1,0 +1,55 @@
+"""Which gRPC services the gateway serves over HTTP, and where each is found."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from drover.agent.v1 import agent_service_pb2
+from drover.environment.v1 import environment_service_pb2
+from drover.session.v1 import session_service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
+
+    from chassis.settings import Settings
+
+# A new service of the HTTP API is one line here. The value names the process that serves it.
+_FILES: Mapping[FileDescriptor, str] = MappingProxyType(
+    {
+        agent_service_pb2.DESCRIPTOR: "registry",
+        environment_service_pb2.DESCRIPTOR: "registry",
+        session_service_pb2.DESCRIPTOR: "session",
+    }
+)
+
+SERVED: Mapping[ServiceDescriptor, str] = MappingProxyType(
+    {
+        service: process
+        for file, process in _FILES.items()
+        for service in file.services_by_name.values()
+    }
+)
+"""The process that serves each service of the HTTP API."""
+
+
+def addresses(settings: Settings) -> dict[str, str]:
+    """The address of every process that the stack needs. Raises `ValueError` for one not set."""
+    found = {
+        "session": settings.session_address,
+        "registry": settings.registry_address,
+        "hands": settings.hands_address,
+        "vault_proxy": settings.vault_proxy_address,
+    }
+    for process, address in found.items():
+        if not address:
+            msg = f"DROVER_{process.upper()}_ADDRESS is not set"
+            raise ValueError(msg)
+    if not settings.brain_addresses:
+        msg = "DROVER_BRAIN_ADDRESSES is not set"
+        raise ValueError(msg)
+    for number, address in enumerate(settings.brain_addresses, 1):
+        found[f"brain-{number}"] = address
+    return found

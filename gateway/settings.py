@@ -1,0 +1,51 @@
+"""The gateway's settings, read from `DROVER_*`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import NoDecode
+
+from chassis.settings import Settings
+
+
+class GatewaySettings(Settings):
+    """Where the gateway listens, whom it lets in, and how patient it is."""
+
+    listen: str = Field(
+        default="127.0.0.1:8080", description="HTTP address to listen on; port 0 takes a free one."
+    )
+    api_key: SecretStr | None = Field(
+        default=None, description="The API key; default what the key file holds."
+    )
+    api_key_file: Path = Field(
+        default_factory=lambda data: data["data_dir"] / "run" / "api_key",
+        description="API keys, one a line; made with a new key if missing.",
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Names, beside loopback, under which clients may call."
+    )
+    keepalive_seconds: float = Field(
+        default=15.0, gt=0, description="Silence on a stream before a keep-alive comment."
+    )
+    stall_seconds: float = Field(
+        default=60.0, gt=0, description="How long a stream's reader may not read at all."
+    )
+    resume_seconds: float = Field(
+        default=30.0, ge=0, description="How long a stream outlives the session service."
+    )
+    request_seconds: float = Field(
+        default=30.0, gt=0, description="Deadline of the RPC behind a request."
+    )
+    max_body_bytes: int = Field(
+        default=32 * 1024 * 1024, gt=0, description="Largest request body (ENDPOINTS §0)."
+    )
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _split_hosts(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value

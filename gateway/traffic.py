@@ -1,0 +1,49 @@
+"""What operators see of requests: counts and times by route, and one log line each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+from prometheus_client import Counter, Gauge, Histogram
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_log = structlog.get_logger("gateway.access")
+
+
+class Traffic:
+    """Counts requests by verb, route template and status, never by path: those hold ids."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            "drover_http_requests",
+            "HTTP requests answered.",
+            ("method", "route", "status"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "drover_http_request_seconds",
+            "Seconds until an HTTP request was answered whole.",
+            ("method", "route"),
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self.open = Gauge(
+            "drover_http_open_streams", "Event streams that are open now.", registry=registry
+        )
+
+    def note(self, verb: str, route: str, path: str, status: int, seconds: float) -> None:
+        """Takes down one request. Headers and query are left out: they may hold secrets."""
+        self._requests.labels(verb, route, str(status)).inc()
+        self._seconds.labels(verb, route).observe(seconds)
+        _log.info(
+            "request",
+            method=verb,
+            route=route,
+            path=path,
+            status=status,
+            milliseconds=round(seconds * 1_000, 2),
+        )

@@ -1,0 +1,199 @@
+"""The OpenAPI 3.1 description of the HTTP API, made from what also serves it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from chassis.errors import RULES
+from gateway import beta
+from gateway.transcode.schema import Schema, Schemas
+
+if TYPE_CHECKING:
+    from gateway.transcode.routes import Contract, Route
+    from gateway.transcode.shape import FieldShape
+
+_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_CLIENT_GONE = 499  # never answered: nobody is there to read it
+_STATUS_TEXTS = {
+    400: "The request is not valid.",
+    401: "The API key is missing or unknown.",
+    402: "Billing does not allow it.",
+    403: "The key does not allow it.",
+    404: "There is no such thing, or the beta header is missing.",
+    405: "The path does not have this method.",
+    409: "It conflicts with the state of things.",
+    413: "The request body is too large.",
+    429: "Too many requests.",
+    500: "Something went wrong in the server.",
+    503: "A service is not available.",
+    504: "A service did not answer in time.",
+    529: "The server is overloaded.",
+}
+_ERROR: Schema = {
+    "type": "object",
+    "properties": {
+        "type": {"const": "error"},
+        "error": {
+            "type": "object",
+            "properties": {
+                "type": {
+                    "type": "string",
+                    "enum": sorted({rule.api_type for rule in RULES.values()}),
+                },
+                "message": {"type": "string"},
+                "details": {
+                    "type": "object",
+                    "properties": {"error_code": {"type": "string"}},
+                },
+            },
+            "required": ["type", "message"],
+        },
+        "request_id": {"type": "string"},
+    },
+    "required": ["type", "error", "request_id"],
+}
+_REQUEST_ID = {
+    "request-id": {
+        "description": "Names this request in the server's logs.",
+        "required": True,
+        "schema": {"type": "string"},
+    }
+}
+_RETRY = {
+    "x-should-retry": {
+        "description": "`false` where the same request would fail again.",
+        "schema": {"type": "string", "enum": ["false"]},
+    },
+    "retry-after": {
+        "description": "Seconds after which the same request may succeed.",
+        "schema": {"type": "string"},
+    },
+}
+
+
+def describe(contract: Contract, version: str) -> Schema:
+    """The whole description, ready for JSON."""
+    schemas = Schemas(contract.shapes)
+    paths: dict[str, Schema] = {}
+    for route in contract.routes:
+        operation = _operation(route, schemas)
+        paths.setdefault(route.template, {})[route.verb.lower()] = operation
+    statuses = sorted({rule.http for rule in RULES.values()} - {_CLIENT_GONE} | {405})
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Drover",
+            "version": version,
+            "description": "Managed agents, self-hosted. The official Anthropic SDK drives it.",
+        },
+        "security": [{"ApiKey": []}, {"Bearer": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "ApiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+                "Bearer": {"type": "http", "scheme": "bearer"},
+            },
+            "responses": {f"Error{status}": _error_response(status) for status in statuses},
+            "schemas": {"Error": _ERROR, **dict(sorted(schemas.components.items()))},
+        },
+    }
+
+
+def _operation(route: Route, schemas: Schemas) -> Schema:
+    name = route.method.name
+    done = _stream if route.method.server_streaming else _answer
+    operation: Schema = {
+        "operationId": f"{name}Alias" if route.additional else name,
+        "summary": _WORDS.sub(" ", name).capitalize(),
+        "tags": [route.method.containing_service.name.removesuffix("Service")],
+        "parameters": _parameters(route, schemas),
+        "responses": {
+            "200": done(route, schemas),
+            **{
+                str(status): {"$ref": f"#/components/responses/Error{status}"}
+                for status in _STATUS_TEXTS
+                if status != 413 or route.verb == "POST"  # noqa: PLR2004
+            },
+        },
+    }
+    if route.body:
+        body = schemas.body(route.method.input_type, route.request.elsewhere)
+        operation["requestBody"] = {
+            "required": "required" in body or "properties" not in body,
+            "content": {"application/json": {"schema": body}},
+        }
+    return operation
+
+
+def _answer(route: Route, schemas: Schemas) -> Schema:
+    return {
+        "description": "Done.",
+        "headers": _REQUEST_ID,
+        "content": {"application/json": {"schema": schemas.answer(route.answer)}},
+    }
+
+
+def _stream(route: Route, schemas: Schemas) -> Schema:
+    frame = route.method.output_type.oneofs_by_name["frame"]
+    events = [schemas.answer(f.message_type) for f in frame.fields if f.message_type is not None]
+    return {
+        "description": "Server-sent events; the `data` of each is one of `x-event-schema`.",
+        "headers": _REQUEST_ID,
+        "content": {
+            "text/event-stream": {
+                "schema": {"type": "string"},
+                "x-event-schema": {"oneOf": events},
+            }
+        },
+    }
+
+
+def _error_response(status: int) -> Schema:
+    return {
+        "description": _STATUS_TEXTS[status],
+        "headers": {**_REQUEST_ID, **_RETRY},
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+    }
+
+
+def _parameters(route: Route, schemas: Schemas) -> list[Schema]:
+    found: list[Schema] = [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "minLength": 1},
+        }
+        for name in route.request.path
+    ]
+    for name, field in route.request.query.items():
+        shown = f"{name}[]" if field.repeated else name
+        found.append(_parameter(shown, "query", field, schemas))
+    for name, field in route.request.headers.items():
+        found.append(_parameter(name, "header", field, schemas))
+    if route.method.server_streaming:
+        found.append(
+            {
+                "name": "last-event-id",
+                "in": "header",
+                "description": "Begin behind this event; goes before `after`.",
+                "schema": {"type": "string"},
+            }
+        )
+    if route.rules.beta:
+        found.append(
+            {
+                "name": beta.HEADER,
+                "in": "header",
+                "required": True,
+                "description": "Beta names, comma separated; this route needs the one shown.",
+                "schema": {"const": route.rules.beta},
+            }
+        )
+    return found
+
+
+def _parameter(name: str, place: str, field: FieldShape, schemas: Schemas) -> Schema:
+    needed = field.rules.required and not field.presence
+    return {"name": name, "in": place, "required": needed, "schema": schemas.field(field)}

@@ -1,0 +1,69 @@
+"""The endpoint of every transcoded route: JSON in, one RPC, JSON out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from chassis.errors import DroverError, Reason
+from gateway.errors import JSON
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+
+    from gateway.transcode.encode import ObjectEncoder
+    from gateway.transcode.routes import Route
+    from gateway.upstream import Unary
+
+
+class UnaryEndpoint:
+    """Serves one route of the contract by one call of its RPC.
+
+    A request body over `max_body` bytes is refused as soon as that is known.
+    """
+
+    def __init__(self, route: Route, call: Unary, encoder: ObjectEncoder, max_body: int) -> None:
+        self._route = route
+        self._call = call
+        self._encoder = encoder
+        self._max_body = max_body
+
+    async def __call__(self, request: Request, path: Mapping[str, str]) -> Response:
+        """The answer. Raises `DroverError` or `grpc.RpcError`."""
+        route = self._route
+        body = b"" if route.verb == "GET" else await read_body(request, self._max_body)
+        query = request.scope["query_string"]
+        answer = await self._call(route.request.decode(path, query, request.headers, body))
+        if route.shown:
+            if not answer.HasField(route.shown):
+                return Response(b"null", media_type=JSON)
+            answer = getattr(answer, route.shown)
+        return Response(self._encoder.encode(answer) or b"null", media_type=JSON)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body of a request. Raises REQUEST_TOO_LARGE without keeping what is too much."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise _too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            chunks.append(chunk)
+    except ClientDisconnect:
+        raise DroverError(Reason.CANCELLED, "the client went away") from None
+    return b"".join(chunks)
+
+
+def _too_large(limit: int) -> DroverError:
+    return DroverError(
+        Reason.REQUEST_TOO_LARGE, f"the request body is over {limit // (1024 * 1024)} MB"
+    )

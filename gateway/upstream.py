@@ -1,0 +1,104 @@
+"""The services behind the gateway: one channel to each process, calls by descriptor, health."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from chassis.errors import DroverError, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import grpc.aio
+    from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+    from google.protobuf.message import Message
+
+Unary = Callable[["Message"], Awaitable[Any]]
+Stream = Callable[["Message"], "grpc.aio.UnaryStreamCall[Any, bytes]"]
+
+_HEALTH_SECONDS = 2.0
+
+
+class Upstream:
+    """Calls RPCs of the processes in `channels`; `served` says which process has a service."""
+
+    def __init__(
+        self,
+        channels: Mapping[str, grpc.aio.Channel],
+        served: Mapping[ServiceDescriptor, str],
+        *,
+        deadline: float,
+    ) -> None:
+        self._channels = channels
+        self._served = {service.full_name: process for service, process in served.items()}
+        self._deadline = deadline
+
+    def unary(self, method: MethodDescriptor) -> Unary:
+        """Calls a unary RPC, within the deadline. Raises `grpc.RpcError`."""
+        call = self._channel(method).unary_unary(
+            _path(method),
+            request_serializer=_serialize,
+            response_deserializer=GetMessageClass(method.output_type).FromString,
+        )
+        deadline = self._deadline
+
+        async def invoke(request: Message) -> object:
+            try:
+                return await call(request, timeout=deadline)
+            except asyncio.CancelledError as error:
+                raise cancellation(error) from None
+
+        return invoke
+
+    def stream(self, method: MethodDescriptor) -> Stream:
+        """Opens a server stream, whose messages stay in their wire form."""
+        channel = self._channel(method)
+        return channel.unary_stream(
+            _path(method), request_serializer=_serialize, response_deserializer=None
+        )
+
+    async def unready(self) -> dict[str, str]:
+        """The processes that do not answer their health check with SERVING now, and why."""
+        names = list(self._channels)
+        states = await asyncio.gather(*(self._health(name) for name in names))
+        return {name: state for name, state in zip(names, states, strict=True) if state}
+
+    async def _health(self, process: str) -> str:
+        stub = health_pb2_grpc.HealthStub(self._channels[process])
+        request = health_pb2.HealthCheckRequest()
+        try:
+            answer = await stub.Check(request, timeout=_HEALTH_SECONDS, wait_for_ready=True)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+        if answer.status == health_pb2.HealthCheckResponse.SERVING:
+            return ""
+        return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
+
+    def _channel(self, method: MethodDescriptor) -> grpc.aio.Channel:
+        return self._channels[self._served[method.containing_service.full_name]]
+
+
+def cancellation(error: asyncio.CancelledError) -> BaseException:
+    """What a `CancelledError` out of a gRPC call means.
+
+    gRPC raises it both when our own task is cancelled, which goes on its way, and when the peer
+    has cancelled the call, which is UNAVAILABLE.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        return error
+    return DroverError(Reason.UNAVAILABLE, "a service ended the call")
+
+
+def _path(method: MethodDescriptor) -> str:
+    return f"/{method.containing_service.full_name}/{method.name}"
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
