@@ -283,11 +283,8 @@ def _messages_setter(name: str, decoder: ObjectDecoder) -> Setter:
 
 def _shorthand(shape: MessageShape, decoders: Decoders) -> Setter:
     """Sets the field at a shorthand's path from a bare string."""
-    *steps, last = shape.shorthand
-    shapes = decoders.shapes
-    for step in steps:
-        shape = shapes.of(_inner(shape, step))
-    put = _value_setter(shape.field(last))
+    steps = shape.shorthand[:-1]
+    put = _value_setter(decoders.shapes.shorthand(shape))
 
     def fill(message: Message, text: str) -> None:
         for step in steps:
@@ -296,14 +293,3 @@ def _shorthand(shape: MessageShape, decoders: Decoders) -> Setter:
         put(message, text)
 
     return fill
-
-
-def _inner(shape: MessageShape, name: str) -> Descriptor:
-    for variant in shape.union.variants if shape.union else ():
-        if variant.name == name:
-            return variant.message
-    descriptor = shape.field(name).message
-    if descriptor is None:
-        msg = f"{shape.descriptor.full_name}.{name} is no message"
-        raise ContractError(msg)
-    return descriptor

@@ -92,7 +92,7 @@ class Schemas:
             whole = {"oneOf": each}
         if not shape.shorthand:
             return whole
-        return {"anyOf": [self._shorthand(shape), whole]}
+        return {"anyOf": [self.field(self._shapes.shorthand(shape)), whole]}
 
     def _request_object(
         self, shape: MessageShape, elsewhere: frozenset[str], variant: Variant | None
@@ -116,17 +116,6 @@ class Schemas:
             properties[field.name] = schema if needed or field.not_null else _or_null(schema)
             required += [field.name] * needed
         return _object(properties, required) | {"additionalProperties": False}
-
-    def _shorthand(self, shape: MessageShape) -> Schema:
-        for step in shape.shorthand[:-1]:
-            variants = shape.union.variants if shape.union else ()
-            inner = [v.message for v in variants if v.name == step]
-            message = inner[0] if inner else shape.field(step).message
-            if message is None:
-                msg = f"{shape.descriptor.full_name}.{step} is no message"
-                raise ContractError(msg)
-            shape = self._shapes.of(message)
-        return self.field(shape.field(shape.shorthand[-1] if shape.shorthand else ""))
 
     def _answer_schema(self, shape: MessageShape) -> Schema:
         if shape.union is None:

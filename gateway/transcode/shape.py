@@ -141,6 +141,19 @@ class Shapes:
             shape = self._known[descriptor.full_name] = _read(descriptor)
         return shape
 
+    def shorthand(self, shape: MessageShape) -> FieldShape:
+        """The field that a bare string fills. Raises `ContractError` if there is none."""
+        *steps, last = shape.shorthand
+        for step in steps:
+            variants = shape.union.variants if shape.union else ()
+            inner = [variant.message for variant in variants if variant.name == step]
+            message = inner[0] if inner else shape.field(step).message
+            if message is None:
+                msg = f"{shape.descriptor.full_name}.{step} is no message"
+                raise ContractError(msg)
+            shape = self.of(message)
+        return shape.field(last)
+
 
 def _read(descriptor: Descriptor) -> MessageShape:
     fields: list[FieldShape] = []

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from gateway.main import build
+from gateway.settings import GatewaySettings
+from tests.doubles.platform import TOKEN, Platform, running_platform
+
+KEY = "key-of-the-tests"
+BETA = {"anthropic-beta": "managed-agents-2026-04-01"}
+
+
+@dataclass
+class Gateway:
+    url: str
+    platform: Platform
+    http: httpx2.AsyncClient
+
+
+def settings(data_dir: Path, platform: Platform, **given: Any) -> GatewaySettings:
+    (data_dir / "run").mkdir(exist_ok=True)
+    (data_dir / "run" / "token").write_text(TOKEN.open())
+    at = platform.addresses
+    chosen = {
+        "data_dir": data_dir,
+        "listen": "127.0.0.1:0",
+        "api_key": KEY,
+        "session_address": at["session"],
+        "registry_address": at["registry"],
+        "hands_address": at["hands"],
+        "vault_proxy_address": at["vault_proxy"],
+        "brain_addresses": (at["brain-1"], at["brain-2"]),
+        "stall_seconds": 1.0,
+        "resume_seconds": 10.0,
+    }
+    return GatewaySettings(**(chosen | given))
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Platform]:
+    async with running_platform() as running:
+        yield running
+
+
+@pytest.fixture
+def gateway_settings() -> dict[str, Any]:
+    """What a test module or test sets otherwise."""
+    return {}
+
+
+@pytest.fixture
+async def gateway(
+    tmp_path: Path, platform: Platform, gateway_settings: dict[str, Any]
+) -> AsyncIterator[Gateway]:
+    async with AsyncExitStack() as stack:
+        server = await build(settings(tmp_path, platform, **gateway_settings), stack)
+        url = f"http://{server.address}"
+        headers = {"x-api-key": KEY, **BETA}
+        async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=10) as http:
+            yield Gateway(url, platform, http)
