@@ -167,7 +167,10 @@ def config() -> None:
 @app.command()
 def version() -> None:
     """Prints Drover's version."""
-    print(metadata.version("drover"))
+    try:
+        print(metadata.version("drover"))
+    except metadata.PackageNotFoundError:
+        print("0.0+uninstalled")  # run from a checkout
 
 
 @contextmanager

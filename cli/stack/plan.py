@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # In the order in which they start: the log first, the model's library, slow to import, late.
 _ALONE = ("registry", "session", "vault_proxy", "hands")
 GATEWAY = "gateway"
+_BRAIN_MODULE = "services.brain.main"
 
 # What speaks to a model needs its credentials; nothing else is given them.
 _MODEL_PREFIXES = ("ANTHROPIC_", "AWS_", "GOOGLE_", "CLOUD_ML_", "VERTEX_", "BEDROCK_")
@@ -30,6 +31,11 @@ class Part:
     name: str
     module: str
     address: str
+
+    @property
+    def is_brain(self) -> bool:
+        """Whether it is one of the interchangeable brains."""
+        return self.module == _BRAIN_MODULE
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,8 @@ class Plan:
                 module=part.module,
                 log=str(installation.log_file(part.name)),
                 environment=shared
-                | {"DROVER_LISTEN": part.address, "DROVER_NAME": part.name}
+                | {"DROVER_LISTEN": part.address}
+                | ({"DROVER_BRAIN_NAME": part.name} if part.is_brain else {})
                 | _secrets_for(part, environment, key),
             )
             for part in self.parts
@@ -83,7 +90,7 @@ class Plan:
             for part in self.parts
             if part.name in _ALONE
         }
-        brains = ",".join(part.address for part in self.parts if part.name.startswith("brain-"))
+        brains = ",".join(part.address for part in self.parts if part.is_brain)
         return single | {"DROVER_BRAIN_ADDRESSES": brains}
 
 
@@ -99,7 +106,7 @@ def public(environment: Mapping[str, str]) -> dict[str, str]:
 def _secrets_for(part: Part, environment: Mapping[str, str], key: Secret) -> dict[str, str]:
     if part.name == GATEWAY:
         return {_KEY: key.open()}
-    if part.name.startswith("brain-"):
+    if part.is_brain:
         return {name: value for name, value in environment.items() if _is_model_access(name)}
     return {}
 

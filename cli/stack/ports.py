@@ -32,7 +32,7 @@ def choose(count: int) -> list[int]:
     death of a service and its next start no connection can take its port. Raises `OSError` if there
     are not enough.
     """
-    highest = _lowest_outgoing()
+    highest = lowest_outgoing()
     chosen: list[int] = []
     for _ in range(_ATTEMPTS):
         if len(chosen) == count:
@@ -44,7 +44,8 @@ def choose(count: int) -> list[int]:
     raise OSError(msg)
 
 
-def _lowest_outgoing() -> int:
+def lowest_outgoing() -> int:
+    """The first port that the kernel may take for an outgoing connection."""
     try:
         lowest = int(_RANGE_FILE.read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chassis.secret import Secret
+from chassis.settings import Settings
+from cli.stack import ports
+from cli.stack.installation import Installation
+from cli.stack.order import Order
+from cli.stack.plan import Plan, public
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHELL = {
+    "PATH": "/bin",
+    "DROVER_LOG_LEVEL": "debug",
+    "DROVER_API_KEY": "drv_client",
+    "ANTHROPIC_API_KEY": "sk-model",
+    "AWS_SECRET_ACCESS_KEY": "aws",
+}
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return Plan.make(host="127.0.0.1", port=8080, brains=2, ports=range(20_000, 20_006))
+
+
+@pytest.fixture
+def orders(plan: Plan, tmp_path: Path) -> dict[str, Order]:
+    made = plan.orders(Installation(tmp_path), SHELL, Secret("drv_client"))
+    return {order.name: order for order in made}
+
+
+def test_stack_is_one_process_per_service_and_as_many_brains_as_wanted(plan: Plan) -> None:
+    assert {part.name: part.module for part in plan.parts} == {
+        "registry": "services.registry.main",
+        "session": "services.session.main",
+        "vault_proxy": "services.vault_proxy.main",
+        "hands": "services.hands.main",
+        "brain-1": "services.brain.main",
+        "brain-2": "services.brain.main",
+        "gateway": "gateway.main",
+    }
+    assert len({part.address for part in plan.parts}) == len(plan.parts)
+    assert plan.modules.count("services.brain.main") == 1
+
+
+def test_every_process_is_told_where_it_and_the_others_listen(
+    orders: dict[str, Order], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for order in orders.values():
+        for name, value in order.environment.items():
+            monkeypatch.setenv(name, value)
+        settings = Settings()
+        assert settings.session_address == "127.0.0.1:20001"
+        assert settings.registry_address == "127.0.0.1:20000"
+        assert settings.vault_proxy_address == "127.0.0.1:20002"
+        assert settings.hands_address == "127.0.0.1:20003"
+        assert settings.brain_addresses == ("127.0.0.1:20004", "127.0.0.1:20005")
+        assert settings.token_file == settings.data_dir / "run" / "token"
+    assert orders["session"].environment["DROVER_LISTEN"] == "127.0.0.1:20001"
+    assert orders["gateway"].environment["DROVER_LISTEN"] == "127.0.0.1:8080"
+    assert orders["brain-2"].environment["DROVER_BRAIN_NAME"] == "brain-2"
+
+
+def test_model_credentials_go_to_brains_only(orders: dict[str, Order]) -> None:
+    holders = {name for name, order in orders.items() if "sk-model" in order.environment.values()}
+    assert holders == {"brain-1", "brain-2"}
+    assert "sk-model" not in public(SHELL).values()
+    assert "aws" not in public(SHELL).values()
+
+
+def test_client_key_goes_to_the_gateway_only(orders: dict[str, Order]) -> None:
+    holders = {name for name, order in orders.items() if "drv_client" in order.environment.values()}
+    assert holders == {"gateway"}
+    assert public(SHELL) == {"PATH": "/bin", "DROVER_LOG_LEVEL": "debug"}
+
+
+def test_order_survives_the_wire_and_hides_its_environment(orders: dict[str, Order]) -> None:
+    order = orders["brain-1"]
+    assert Order.decode(order.encode()) == order
+    assert "sk-model" not in repr(order)
+
+
+def test_chosen_ports_are_free_distinct_and_never_given_to_outgoing_connections() -> None:
+    chosen = ports.choose(20)
+    assert len(set(chosen)) == 20
+    assert all(ports.is_free("127.0.0.1", port) for port in chosen)
+    assert max(chosen) < ports.lowest_outgoing()
+
+
+def test_port_that_somebody_listens_on_is_not_free() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert not ports.is_free("127.0.0.1", server.getsockname()[1])

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from cli.transcript import Transcript, describe_input, plain, shortened
+from tests.unit.cli import wire
+
+
+class Page:
+    """A transcript and what it printed."""
+
+    def __init__(self, *, every: bool = False) -> None:
+        self._file = io.StringIO()
+        self.transcript = Transcript(Console(file=self._file, width=100), every=every)
+
+    def after(self, *events: wire.Event) -> str:
+        for event in events:
+            self.transcript.show(event)
+        return self._file.getvalue()
+
+
+def test_previewed_text_is_printed_once_and_completed_by_its_event() -> None:
+    final = wire.event("agent.message", id="m", content=wire.text("Hello world"))
+    printed = Page().after(wire.start("m"), wire.delta("m", "Hello "), final, wire.idle())
+    assert printed == "agent\nHello world\nidle  end_turn\n"
+
+
+def test_message_without_a_preview_is_printed_whole() -> None:
+    printed = Page().after(wire.event("agent.message", content=wire.text("Hello", "world")))
+    assert printed == "agent\nHello\nworld\n"
+
+
+def test_preview_that_the_final_text_contradicts_is_followed_by_the_truth() -> None:
+    final = wire.event("agent.message", id="m", content=wire.text("Right"))
+    assert Page().after(wire.start("m"), wire.delta("m", "Wro"), final).endswith("Wro\nRight\n")
+
+
+def test_preview_that_never_ends_does_not_run_into_the_next_line() -> None:
+    printed = Page().after(wire.start("m"), wire.delta("m", "Hel"), wire.idle())
+    assert printed == "agent\nHel\nidle  end_turn\n"
+
+
+def test_event_that_comes_twice_is_shown_once() -> None:
+    fields = {"id": "u", "content": wire.text("hi")}
+    waiting = wire.event("user.message", processed_at=None, **fields)
+    assert Page().after(waiting, wire.event("user.message", **fields)) == "you\n  │ hi\n"
+
+
+def test_call_and_its_result_name_the_tool() -> None:
+    call = wire.event("agent.tool_use", id="c", name="bash", input={"command": "ls"})
+    result = wire.event("agent.tool_result", tool_use_id="c", content=wire.text("a.txt"))
+    assert Page().after(call, result) == "tool  bash\n  │ $ ls\nbash  gave\n  │ a.txt\n"
+
+
+def test_failed_result_says_so() -> None:
+    result = wire.event("agent.tool_result", tool_use_id="?", content=None, is_error=True)
+    assert Page().after(result) == "tool  failed\n  │ (nothing)\n"
+
+
+def test_progress_is_shown_only_when_every_event_is_wanted() -> None:
+    events = (wire.event("session.status_running"), wire.event("span.model_request_start"))
+    assert Page().after(*events) == ""
+    assert Page(every=True).after(*events) == "session.status_running\nspan.model_request_start\n"
+
+
+def test_unknown_event_of_a_newer_platform_is_named_when_every_event_is_wanted() -> None:
+    assert Page(every=True).after(wire.event("agent.telepathy")) == "agent.telepathy\n"
+
+
+def test_error_is_shown_with_what_the_platform_does_about_it() -> None:
+    error = {
+        "type": "model_overloaded_error",
+        "message": "overloaded",
+        "retry_status": {"type": "retrying"},
+    }
+    printed = Page().after(wire.event("session.error", error=error))
+    assert printed == "error  model_overloaded_error: overloaded (retrying)\n"
+
+
+@pytest.mark.parametrize("hostile", ["\x1b[2J", "\x1b]0;title\x07", "a\rb", "\x9b31m", "\x08"])
+def test_output_of_a_tool_cannot_command_the_terminal(hostile: str) -> None:
+    result = wire.event("agent.tool_result", tool_use_id="?", content=wire.text(hostile))
+    printed = Page().after(result)
+    assert not set(printed) & set(hostile) & {"\x1b", "\x07", "\r", "\x9b", "\x08"}
+
+
+def test_markup_in_text_is_text() -> None:
+    printed = Page().after(wire.event("agent.message", content=wire.text("[red]a[/red] [/]")))
+    assert printed == "agent\n[red]a[/red] [/]\n"
+
+
+def test_plain_text_keeps_its_lines_and_tabs() -> None:
+    assert plain("a\tb\nc") == "a\tb\nc"
+
+
+def test_middle_of_a_long_output_is_left_out() -> None:
+    lines = shortened("\n".join(map(str, range(100))))
+    assert lines[0] == "0"
+    assert lines[-1] == "99"
+    assert "… 84 more lines …" in lines
+    assert len(lines) == 17
+    assert shortened("a\nb") == ["a", "b"]
+
+
+def test_input_of_a_tool_reads_like_what_it_does() -> None:
+    assert describe_input("bash", {"command": "ls -l"}) == "$ ls -l"
+    assert describe_input("read", {"file_path": "/a", "limit": 3}) == "file_path: /a\nlimit: 3"
+    assert describe_input("write", {"content": "a\nb"}) == "content:\na\nb"
