@@ -6,12 +6,9 @@ may raise `DroverError` freely: nothing of grpc or HTTP is imported here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Reason(StrEnum):

@@ -10,9 +10,7 @@ from typing import Protocol
 # In ASCII order, so that text sorts as the number does.
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
-_DIGIT_PAIRS = 11
 _RANDOM_BITS = 80
-_STEP_BITS = 32
 
 
 class IdSource(Protocol):
@@ -39,13 +37,13 @@ class MonotonicIds:
         with self._lock:
             value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
             if value >> _RANDOM_BITS <= self._last >> _RANDOM_BITS:
-                value = self._last + 1 + secrets.randbits(_STEP_BITS)
+                value = self._last + 1 + secrets.randbits(32)
             self._last = value
-        pairs = [""] * _DIGIT_PAIRS
-        for position in range(_DIGIT_PAIRS - 1, -1, -1):
+        body = ""
+        for _ in range(11):  # 22 digits hold 128 bits
             value, pair = divmod(value, len(_PAIRS))
-            pairs[position] = _PAIRS[pair]
-        return f"{prefix}_01{''.join(pairs)}"
+            body = _PAIRS[pair] + body
+        return f"{prefix}_01{body}"
 
 
 new_id: IdSource = MonotonicIds()

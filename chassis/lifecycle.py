@@ -28,7 +28,7 @@ def run(main: Main, *, service: str, log_level: str = "info", stop_seconds: floa
     """
     logs.setup(service, log_level)
     tracing.setup(service)
-    disable_core_dumps()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash must not write secrets to disk
     try:
         in_time = uvloop.run(_supervise(main, stop_seconds))
     finally:
@@ -37,16 +37,13 @@ def run(main: Main, *, service: str, log_level: str = "info", stop_seconds: floa
         raise SystemExit(1)
 
 
-def disable_core_dumps() -> None:
-    """Keeps secrets in memory from reaching the disk when the process crashes."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
 async def _supervise(main: Main, stop_seconds: float) -> bool:
     """Runs `main` to its end; false when it had to be cancelled."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(_within_stack(main, stop))
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    async def live() -> None:
+        async with AsyncExitStack() as stack:
+            await main(stack, stop)
 
     def on_signal(number: signal.Signals) -> None:
         _log.info("stopping", signal=number.name)
@@ -54,13 +51,13 @@ async def _supervise(main: Main, stop_seconds: float) -> bool:
             task.cancel()
         stop.set()
 
+    task = loop.create_task(live())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    waiting = loop.create_task(stop.wait())
-    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if not task.done():
-        await asyncio.wait({task}, timeout=stop_seconds)
+    stopping = loop.create_task(stop.wait())
+    await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    await asyncio.wait({task}, timeout=stop_seconds)
     if not task.done():
         _log.error("stop_deadline_passed", seconds=stop_seconds)
         task.cancel()
@@ -70,8 +67,3 @@ async def _supervise(main: Main, stop_seconds: float) -> bool:
         return False
     _log.info("stopped")
     return True
-
-
-async def _within_stack(main: Main, stop: asyncio.Event) -> None:
-    async with AsyncExitStack() as stack:
-        await main(stack, stop)

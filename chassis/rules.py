@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import orjson
+from google.protobuf.descriptor import Descriptor, OneofDescriptor
+from google.protobuf.descriptor import FieldDescriptor as Field
+from google.protobuf.message import Message
 
 from chassis.errors import DroverError, Reason
 from drover.api.v1 import annotations_pb2 as api
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, OneofDescriptor
-    from google.protobuf.descriptor import FieldDescriptor as Field
-    from google.protobuf.message import Message
 
 Violation = tuple[str, str]  # the path below the value checked, and what is wrong there
 Check = Callable[[Any], Violation | None]

@@ -25,14 +25,6 @@ class Secret:
     def __repr__(self) -> str:
         return "***"
 
-    def __format__(self, format_spec: str) -> str:
-        return "***"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and self.matches(other._value)
-
-    __hash__ = None  # type: ignore[assignment]  # a hash would leak into sets and caches
-
     def __reduce_ex__(self, protocol: object) -> Never:
         msg = "a Secret cannot be pickled or copied"
         raise TypeError(msg)

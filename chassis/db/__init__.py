@@ -1,19 +1,13 @@
-"""A database behind one small port: synchronous functions over SQLAlchemy Core, awaited.
-
-def insert(connection: Connection) -> int: ...
-seq = await database.write(insert)   # durable when this returns
-"""
+"""A database behind one small port: synchronous functions over SQLAlchemy Core, awaited."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from sqlalchemy import Connection, MetaData
 
 from chassis.db.sqlite import SqliteDatabase
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sqlalchemy import Connection, MetaData
 
 T = TypeVar("T")
 
@@ -21,9 +15,9 @@ T = TypeVar("T")
 class Database(Protocol):
     """Reads and durable writes of one service's own database.
 
-    The functions run on another thread: they take what they need as values, do their statements on
-    the given connection and return plain data. They neither commit nor roll back, and they hold no
-    reference to the connection afterwards.
+    The functions run on another thread: they do their statements on the given connection and return
+    plain data, they neither commit nor roll back, and they keep no reference to the connection.
+    Constraints are immediate: a deferred one would fail the commit, and with it others' writes.
     """
 
     async def read(self, fn: Callable[[Connection], T], /) -> T:

@@ -11,19 +11,15 @@ import asyncio
 import queue
 import sqlite3
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
-from sqlalchemy import create_engine, event
+from sqlalchemy import Connection, Engine, MetaData, create_engine, event
 from sqlalchemy.pool import NullPool
 
 from chassis.errors import DroverError, Reason
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sqlalchemy import Connection, Engine, MetaData
 
 T = TypeVar("T")
 
@@ -32,13 +28,12 @@ _MAX_GROUP = 128
 # Beyond this many waiting writes the process is overloaded and says so.
 _MAX_WAITING = 4096
 _READERS = 3
-
 _PRAGMAS = (
-    "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = FULL",
-    "PRAGMA foreign_keys = ON",
-    "PRAGMA busy_timeout = 5000",
-    "PRAGMA temp_store = MEMORY",
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "foreign_keys = ON",
+    "busy_timeout = 5000",
+    "temp_store = MEMORY",
 )
 
 
@@ -52,34 +47,12 @@ class _Write:
     error: BaseException | None = None
 
 
-def _engine(url: str) -> Engine:
-    # NullPool: every thread keeps the one connection that it opens.
-    engine = create_engine(url, poolclass=NullPool)
-
-    @event.listens_for(engine, "connect")
-    def configure(connection: sqlite3.Connection, _record: object) -> None:
-        # The driver then opens no transaction behind our back: we say BEGIN ourselves.
-        connection.isolation_level = None
-        for pragma in _PRAGMAS:
-            connection.execute(pragma)
-
-    return engine
-
-
-def _driver(connection: Connection) -> sqlite3.Connection:
-    driver = connection.connection.driver_connection
-    if not isinstance(driver, sqlite3.Connection):
-        msg = f"not the standard library's SQLite driver: {type(driver).__name__}"
-        raise TypeError(msg)
-    return driver
-
-
 class SqliteDatabase:
     """One SQLite file. Made by `open`, on the event loop that will use it."""
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._loop = loop
+        self._loop = asyncio.get_running_loop()
         self._closed = False
         self._waiting = 0
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
@@ -94,11 +67,13 @@ class SqliteDatabase:
 
         Raises `ValueError` for a database in memory, which each connection would have for itself.
         """
-        engine = _engine(url)
+        # Every thread keeps the one connection that it opens, so there is nothing to pool.
+        engine = create_engine(url, poolclass=NullPool)
         if engine.url.database in {None, "", ":memory:"}:
             msg = "a database in memory has no durability and cannot be shared: name a file"
             raise ValueError(msg)
-        database = cls(engine, asyncio.get_running_loop())
+        event.listen(engine, "connect", _configure)
+        database = cls(engine)
         await asyncio.to_thread(metadata.create_all, engine)
         database._writer.start()
         return database
@@ -115,9 +90,8 @@ class SqliteDatabase:
         """
         self._check_open()
         if self._waiting >= _MAX_WAITING:
-            raise DroverError(
-                Reason.RESOURCE_EXHAUSTED, "too many writes are waiting", retry_after=0.1
-            )
+            text = "too many writes are waiting"
+            raise DroverError(Reason.RESOURCE_EXHAUSTED, text, retry_after=0.1)
         future: asyncio.Future[T] = self._loop.create_future()
         self._waiting += 1
         self._queue.put(_Write(fn, future))
@@ -133,7 +107,6 @@ class SqliteDatabase:
         await asyncio.to_thread(self._reader_threads.shutdown)
         for connection in self._readers:
             connection.close()
-        self._engine.dispose()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -151,22 +124,20 @@ class SqliteDatabase:
             else:
                 write.future.set_exception(write.error)
 
-    # Everything below runs on the reader threads or on the writer thread. Transactions are driven
-    # through the driver's connection: SQLAlchemy's own begin and commit cost several times as much.
+    # What follows runs on the reader threads and on the writer thread. Transactions are driven
+    # through the driver's connection: SQLAlchemy's begin and commit cost several times as much.
 
     def _read(self, fn: Callable[[Connection], T]) -> T:
         connection: Connection | None = getattr(self._local, "connection", None)
         if connection is None:
-            connection = self._engine.connect()
-            _driver(connection).execute("PRAGMA query_only = ON")
-            self._local.connection = connection
+            connection = self._local.connection = self._engine.connect()
             self._readers.append(connection)
-        driver = _driver(connection)
-        driver.execute("BEGIN")
+            _driver(connection).execute("PRAGMA query_only = ON")
+        _driver(connection).execute("BEGIN")
         try:
             return fn(connection)
         finally:
-            driver.rollback()
+            _driver(connection).rollback()
 
     def _write_loop(self) -> None:
         with self._engine.connect() as connection:
@@ -186,10 +157,13 @@ class SqliteDatabase:
                 if len(group) < _MAX_GROUP and (waiting := self._next_waiting()) is not None:
                     group.append(waiting)
             driver.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001  # every caller of the group is told
+        except Exception as cause:  # noqa: BLE001  # every caller of the group is told
             driver.rollback()
             for write in group:
-                write.error = write.error or _not_committed(error)
+                if write.error is None:
+                    lost = DroverError(Reason.UNAVAILABLE, "the database did not commit the write")
+                    lost.__cause__ = cause
+                    write.error = lost
         return group
 
     def _next_waiting(self) -> _Write | None:
@@ -198,7 +172,7 @@ class SqliteDatabase:
         except queue.Empty:
             return None
         if write is None:
-            self._queue.put(None)  # closing: the last thing in the queue, left for the loop to see
+            self._queue.put(None)  # closing: nothing comes after it, so the loop sees it next
         return write
 
 
@@ -217,7 +191,12 @@ def _run_one(write: _Write, connection: Connection, driver: sqlite3.Connection) 
     driver.execute("RELEASE one")
 
 
-def _not_committed(cause: BaseException) -> DroverError:
-    error = DroverError(Reason.UNAVAILABLE, "the database did not commit the write")
-    error.__cause__ = cause
-    return error
+def _driver(connection: Connection) -> sqlite3.Connection:
+    return cast("sqlite3.Connection", connection.connection.driver_connection)
+
+
+def _configure(connection: sqlite3.Connection, _record: object) -> None:
+    # The driver then opens no transaction of its own accord: we say BEGIN ourselves.
+    connection.isolation_level = None
+    for pragma in _PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")

@@ -7,18 +7,15 @@ and cost several times as much.
 # ruff: noqa: ANN401  # messages of every type pass through here
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import grpc.aio
 
 from chassis.context import REQUEST_KEY, WORKSPACE_KEY, current_call
 from chassis.grpc import options
+from chassis.secret import Secret
 from chassis.telemetry import tracing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from chassis.secret import Secret
 
 DEFAULT_DEADLINE = 30.0
 

@@ -7,8 +7,8 @@ One interceptor that wraps each method once: a chain of them costs more than wha
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
-from contextlib import aclosing, nullcontext
-from typing import TYPE_CHECKING, Any, Never
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from typing import Any, Never, TypeAlias
 
 import grpc
 import grpc.aio
@@ -18,26 +18,16 @@ from chassis import rules
 from chassis.context import DEFAULT_WORKSPACE, REQUEST_KEY, WORKSPACE_KEY, CallContext, call_context
 from chassis.errors import DroverError, Reason
 from chassis.grpc.status import DETAILS_KEY, code, from_rpc_error, to_status
+from chassis.ids import IdSource
+from chassis.secret import Secret
 from chassis.telemetry import names, tracing
 
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from chassis.ids import IdSource
-    from chassis.secret import Secret
-
-    Context = grpc.aio.ServicerContext[Any, Any]
-    Handler = grpc.RpcMethodHandler[Any, Any]
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 _OPEN_TO_ALL = "/grpc.health.v1.Health/"
-_HANDLER_OF_KIND: dict[
-    tuple[bool, bool], Callable[..., Handler]
-] = {  # by (request streams, response streams)
-    (False, False): grpc.unary_unary_rpc_method_handler,
-    (False, True): grpc.unary_stream_rpc_method_handler,
-    (True, False): grpc.stream_unary_rpc_method_handler,
-    (True, True): grpc.stream_stream_rpc_method_handler,
-}
+_FAULT = 500  # the HTTP statuses from which on a failure is the server's own
+_KINDS = "unary_unary", "unary_stream", "stream_unary", "stream_stream"
 
 _log = structlog.get_logger("chassis.grpc")
 
@@ -84,13 +74,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     async def _refuse(self, _requests: object, context: Context) -> None:
         await _abort(context, DroverError(Reason.IDENTITY_REFUSED, "the secret is required"))
 
-    def _wrap(self, method: str, handler: Handler) -> Handler:
-        behavior: Any = (
-            handler.unary_unary
-            or handler.unary_stream
-            or handler.stream_unary
-            or handler.stream_stream
-        )
+    def _wrap(self, method: str, handler: Any) -> Handler:
+        kind = next(kind for kind in _KINDS if getattr(handler, kind))
+        behavior = getattr(handler, kind)
         check: Callable[[Any], Any] = _CheckedStream if handler.request_streaming else _checked
 
         # A coroutine for streams too: when their call is cancelled, the handler's generator is
@@ -109,8 +95,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                     await self._fail(method, context, error)
                 return None
 
-        make = _HANDLER_OF_KIND[handler.request_streaming, handler.response_streaming]
-        return make(serve, handler.request_deserializer, handler.response_serializer)
+        wrapped: Handler = handler._replace(**{kind: serve})
+        return wrapped
 
     def _call(self, metadata: Any) -> CallContext:
         workspace_id, request_id = DEFAULT_WORKSPACE, ""
@@ -135,7 +121,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             error_id = self._ids("err")
             _log.error("rpc_failed", method=method, error_id=error_id, exc_info=error)
             error = DroverError(Reason.INTERNAL, f"internal error {error_id}", error_id=error_id)
-        tracing.record_failure(error.rule.grpc, error.reason)
+        tracing.record_failure(error.rule.grpc, error.reason, fault=error.rule.http >= _FAULT)
         await _abort(context, error)
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from chassis.grpc import options
 from chassis.grpc.interceptor import CallInterceptor
 from chassis.ids import IdSource, new_id
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from chassis.secret import Secret
+from chassis.secret import Secret
 
 S = TypeVar("S")
 
@@ -32,12 +30,9 @@ class GrpcServer:
     def __init__(
         self, listen: str, token: Secret, *, reflection: bool = True, ids: IdSource = new_id
     ) -> None:
-        self._listen = listen
-        self._reflection = reflection
-        self._address = ""
-        self._server = grpc.aio.server(
-            interceptors=[CallInterceptor(token, ids)], options=options.SERVER
-        )
+        self._listen, self._reflection, self._address = listen, reflection, ""
+        interceptors = [CallInterceptor(token, ids)]
+        self._server = grpc.aio.server(interceptors=interceptors, options=options.SERVER)
         self._registrar = _Registrar(self._server)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
 
@@ -54,11 +49,6 @@ class GrpcServer:
         """Starts to serve and to report healthy. Raises `RuntimeError` if the port is taken."""
         names = [*self._registrar.services, health.SERVICE_NAME]
         if self._reflection:
-            from grpc_reflection.v1alpha import (  # noqa: PLC0415  # only where it is wanted
-                reflection,
-                reflection_pb2_grpc,
-            )
-
             names.append(reflection.SERVICE_NAME)
             servicer = reflection.aio.ReflectionServicer(names)  # type: ignore[attr-defined]
             self.add(reflection_pb2_grpc.add_ServerReflectionServicer_to_server, servicer)
@@ -83,11 +73,8 @@ class _Registrar:
         self._server = server
         self.services: list[str] = []
 
-    def add_generic_rpc_handlers(
-        self, handlers: Sequence[grpc.GenericRpcHandler[Any, Any]]
-    ) -> None:
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:  # noqa: ANN401
         self._server.add_generic_rpc_handlers(handlers)
 
     def add_registered_method_handlers(self, service: str, _handlers: object) -> None:
-        # Not passed on: the generic handlers answer for the same methods.
-        self.services.append(service)
+        self.services.append(service)  # not passed on: the generic handlers answer for them

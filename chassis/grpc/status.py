@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from chassis.errors import DroverError, Reason
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 DOMAIN: Final = "drover"
 DETAILS_KEY: Final = "grpc-status-details-bin"
@@ -60,27 +57,12 @@ def to_status(error: DroverError) -> status_pb2.Status:
     return status
 
 
-def from_status(status: status_pb2.Status) -> DroverError | None:
-    """The error that a status carries; `None` without an `ErrorInfo` that this release knows."""
-    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
-    retry_after = None
-    for detail in status.details:
-        detail.Unpack(info)
-        if detail.Unpack(retry):
-            retry_after = retry.retry_delay.ToNanoseconds() / 1e9
-    if info.domain != DOMAIN or info.reason not in Reason.__members__:
-        return None
-    return DroverError(
-        Reason(info.reason), status.message, retry_after=retry_after, **dict(info.metadata)
-    )
-
-
 def from_rpc_error(error: grpc.RpcError) -> DroverError:
     """The error behind a failed call: what the callee raised, or what gRPC reports.
 
     gRPC's own text names addresses and the like, so it stays in `__cause__`, for the log.
     """
-    known = _carried(error.trailing_metadata())
+    known = _carried(error)
     if known is None:
         name = error.code().name
         reason, message = _BARE.get(name, (Reason.INTERNAL, f"a call failed with {name}"))
@@ -89,11 +71,19 @@ def from_rpc_error(error: grpc.RpcError) -> DroverError:
     return known
 
 
-def _carried(trailers: Iterable[Any] | None) -> DroverError | None:
-    for key, value in trailers or ():
-        if key == DETAILS_KEY and isinstance(value, bytes):
-            try:
-                return from_status(status_pb2.Status.FromString(value))
-            except DecodeError:
-                return None
-    return None
+def _carried(error: grpc.RpcError) -> DroverError | None:
+    """The error in a failed call's details; `None` without an `ErrorInfo` known to this release."""
+    trailers: Any = error.trailing_metadata() or ()
+    try:
+        status = status_pb2.Status.FromString(dict(trailers).get(DETAILS_KEY, b""))
+    except DecodeError:
+        return None
+    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+    after = None
+    for detail in status.details:
+        detail.Unpack(info)
+        if detail.Unpack(retry):
+            after = retry.retry_delay.ToNanoseconds() / 1e9
+    if info.domain != DOMAIN or info.reason not in Reason.__members__:
+        return None
+    return DroverError(Reason(info.reason), status.message, retry_after=after, **info.metadata)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from typing import TYPE_CHECKING
 
 import orjson
 import structlog
+from structlog.typing import EventDict, WrappedLogger
 
 from chassis.context import current_call
 from chassis.secret import Secret
 from chassis.telemetry import tracing
-
-if TYPE_CHECKING:
-    from structlog.typing import EventDict, WrappedLogger
 
 _HIDDEN = "***"
 _SECRET_KEY = re.compile(
@@ -37,18 +34,13 @@ def setup(service: str, level: str = "info") -> None:
     request, workspace, session (bound with `structlog.contextvars`) and trace id.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
-
-    def add_service(_log: WrappedLogger, _method: str, line: EventDict) -> EventDict:
-        return {"service": service, **line}
-
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
-            _add_call,
+            lambda _log, _method, line: {"service": service, **_call_ids(), **line},
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            add_service,
             redact,
             structlog.processors.JSONRenderer(orjson.dumps, default=repr),
         ],
@@ -77,24 +69,17 @@ def _clean(key: str, value: object) -> object:
     return value
 
 
-def _add_call(_log: WrappedLogger, _method: str, line: EventDict) -> EventDict:
-    call = current_call()
+def _call_ids() -> dict[str, str]:
+    call, trace_id = current_call(), tracing.trace_id()
+    ids = {"trace_id": trace_id} if trace_id else {}
     if call.request_id:
-        line.setdefault("request_id", call.request_id)
-        line.setdefault("workspace_id", call.workspace_id)
-    if tracing.enabled() and (trace_id := tracing.trace_id()):
-        line.setdefault("trace_id", trace_id)
-    return line
+        ids |= {"request_id": call.request_id, "workspace_id": call.workspace_id}
+    return ids
 
 
 class _Forward(logging.Handler):
     """Hands the standard library's log records on to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        structlog.get_logger().log(
-            record.levelno,
-            "library",
-            logger=record.name,
-            message=record.getMessage(),
-            exc_info=record.exc_info,
-        )
+        fields = {"message": record.getMessage(), "exc_info": record.exc_info}
+        structlog.get_logger().log(record.levelno, "library", logger=record.name, **fields)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from opentelemetry import trace
@@ -19,20 +19,19 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from chassis.telemetry import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span, Tracer
 
 _FLUSH_SECONDS = 2.0
 _W3C = TraceContextTextMapPropagator()
 _OFF = NoOpTracer()
-
-# Statuses that are the server's fault (OpenTelemetry RPC conventions).
-_SERVER_FAULTS = frozenset(
-    {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
-)
+_EXPORTERS = {
+    "http/protobuf": "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "grpc": "opentelemetry.exporter.otlp.proto.grpc.trace_exporter",
+}
 
 _provider: TracerProvider | None = None
 
@@ -51,7 +50,10 @@ def setup(service_name: str) -> None:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    exporter = _exporter()
+    protocol = _variable("PROTOCOL") or "http/protobuf"
+    if protocol not in _EXPORTERS:
+        raise ValueError(f"no OTLP protocol {protocol!r}: use {' or '.join(_EXPORTERS)}")
+    exporter = import_module(_EXPORTERS[protocol]).OTLPSpanExporter()
     resource = Resource.create({"service.name": service_name, "service.namespace": "drover"})
     _provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     _provider.add_span_processor(BatchSpanProcessor(exporter))
@@ -79,31 +81,28 @@ def tracer(name: str) -> Tracer:
     return _OFF if _provider is None else _provider.get_tracer(name)
 
 
-@contextmanager
 def server_span(
     name: str, headers: Iterable[tuple[str, str | bytes]], attributes: Mapping[str, str]
-) -> Iterator[Span]:
+) -> AbstractContextManager[Span]:
     """A span for a request received, child of the span whose W3C context `headers` carry."""
     carrier = {key: str(value) for key, value in headers if key in _W3C.fields}
-    with tracer(__name__).start_as_current_span(
+    return tracer(__name__).start_as_current_span(
         name,
         context=_W3C.extract(carrier),
         kind=SpanKind.SERVER,
         attributes=attributes,
         record_exception=False,  # messages may quote what a caller sent
         set_status_on_exception=False,
-    ) as span:
-        yield span
+    )
 
 
-def record_failure(grpc_status: str, reason: str) -> None:
-    """Notes on the current span how its RPC failed."""
+def record_failure(grpc_status: str, reason: str, *, fault: bool) -> None:
+    """Notes on the current span how its RPC failed, and whether that is the server's fault."""
     span = trace.get_current_span()
-    if span.is_recording():
-        span.set_attribute(names.RPC_RESPONSE_STATUS_CODE, grpc_status)
-        span.set_attribute(names.ERROR_TYPE, reason)
-        if grpc_status in _SERVER_FAULTS:
-            span.set_status(StatusCode.ERROR)
+    span.set_attribute(names.RPC_RESPONSE_STATUS_CODE, grpc_status)
+    span.set_attribute(names.ERROR_TYPE, reason)
+    if fault:
+        span.set_status(StatusCode.ERROR)
 
 
 def outbound() -> Iterable[tuple[str, str]]:
@@ -119,20 +118,6 @@ def trace_id() -> str | None:
     return f"{context.trace_id:032x}" if context.is_valid else None
 
 
-def _variable(name: str) -> str:
-    specific = os.environ.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}")
-    return specific or os.environ.get(f"OTEL_EXPORTER_OTLP_{name}", "")
-
-
-def _exporter() -> SpanExporter:
-    protocol = _variable("PROTOCOL") or "http/protobuf"
-    if protocol == "http/protobuf":
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-        return OTLPSpanExporter()
-    if protocol == "grpc":
-        from opentelemetry.exporter.otlp.proto.grpc import trace_exporter
-
-        return trace_exporter.OTLPSpanExporter()
-    msg = f"OTEL_EXPORTER_OTLP_PROTOCOL {protocol!r}: use http/protobuf or grpc"
-    raise ValueError(msg)
+def _variable(name: str) -> str | None:
+    prefix = "OTEL_EXPORTER_OTLP_"
+    return os.environ.get(f"{prefix}TRACES_{name}") or os.environ.get(f"{prefix}{name}")

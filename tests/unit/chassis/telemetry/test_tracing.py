@@ -40,12 +40,12 @@ def test_broken_trace_context_starts_a_new_trace(spans, header):
 
 
 @pytest.mark.parametrize(
-    ("status", "expected"), [("NOT_FOUND", StatusCode.UNSET), ("INTERNAL", StatusCode.ERROR)]
+    ("fault", "expected"), [(False, StatusCode.UNSET), (True, StatusCode.ERROR)]
 )
-def test_only_the_servers_own_faults_mark_a_span_as_failed(spans, status, expected):
+def test_only_the_servers_own_faults_mark_a_span_as_failed(spans, fault, expected):
     def serve() -> None:
         with tracing.server_span("x", [], {}):
-            tracing.record_failure(status, "SOME_REASON")
+            tracing.record_failure("ABORTED", "SOME_REASON", fault=fault)
             raise LookupError("with the caller's own words")
 
     with pytest.raises(LookupError):
@@ -65,7 +65,7 @@ assert not tracing.enabled()
 with tracing.tracer("x").start_as_current_span("chat") as span:
     assert not span.is_recording()
     assert list(tracing.outbound()) == [] and tracing.trace_id() is None
-    tracing.record_failure("INTERNAL", "x")
+    tracing.record_failure("INTERNAL", "x", fault=True)
 tracing.shutdown()
 assert not any(name.startswith("opentelemetry.sdk") for name in sys.modules)
 """
