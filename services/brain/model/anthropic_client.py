@@ -1,10 +1,11 @@
 """The model through the official SDK: its authentication, HTTP client and errors, our own bytes.
 
 The SDK's typed calls build a pydantic object for every block of the history and of the answer,
-which costs 1 ms of CPU on a short request and 5 ms at 600 messages. Here the request goes through
+which costs 1.4 ms of CPU on a short request and 6 ms at 600 messages. Here the request goes through
 `AsyncAnthropic.post`, the SDK's documented way to call an endpoint by path: `content` sends bytes
 as they are, and `cast_to=Response` hands back the raw answer once its status was checked. The
-stream is taken apart by `AsyncStream.raw_events`. Together 0.8 ms, whatever the history.
+stream is taken apart by `AsyncStream.raw_events`. Together 0.8 to 0.9 ms, whatever the
+history; the HTTP client alone takes 0.55.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class AnthropicModelClient:
             yield events
             await events.drain()
         finally:
+            await events.close()
             await response.aclose()
 
     async def _connected(self) -> anthropic.AsyncAnthropic:
@@ -205,7 +207,6 @@ class _RawEvents:
                 retryable=True,
             )
         self._stopped = True
-        await self._frames.aclose()
         raise _redacted(failure, self._client)
 
     async def drain(self) -> None:
@@ -220,6 +221,9 @@ class _RawEvents:
                         pass
             except (TimeoutError, *self._lost):
                 pass
+
+    async def close(self) -> None:
+        """Stop taking the body apart."""
         await self._frames.aclose()
 
 

@@ -155,10 +155,20 @@ def test_a_failing_tool_is_reported_as_it_failed(failing: str) -> None:
     assert "could not" in said or "failed" in said
 
 
-def test_commands_beside_a_table_run_too() -> None:
-    steps, said = _turn(f"group by `region`, then run `ls -l /workspace`\n{CSV}")
-    assert _inputs(steps, "bash")[-1] == {"command": "ls -l /workspace"}
-    assert "Running `ls -l /workspace` gave" in said
+def test_commands_beside_a_table_run_before_the_report_and_stand_in_it() -> None:
+    asked = (
+        "group by `region`, then run `ls -l /workspace` and `wc -c /mnt/session/outputs/report.md`"
+    )
+    steps, said = _turn(f"{asked}\n{CSV}", lambda call: (f"did {call.name}", False))
+    order = [call.input.get("command", call.name) for calls in steps[3:] for call in calls]
+    assert order == [
+        "ls -l /workspace",
+        "write",
+        "read",
+        "wc -c /mnt/session/outputs/report.md",
+    ]
+    assert "Running `ls -l /workspace` gave" in _inputs(steps, "write")[-1]["content"]
+    assert "Running `wc -c /mnt/session/outputs/report.md` gave" in said
 
 
 def test_only_the_newest_message_counts() -> None:
@@ -227,3 +237,23 @@ def test_calls_of_another_hand_end_the_turn_honestly() -> None:
 def test_a_malformed_request_is_refused_by_path(body: dict[str, Any], path: str) -> None:
     with pytest.raises(InvalidRequestError, match=path):
         read_conversation(body)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "write ",
+        "write a to ",
+        "create x.md with y ",
+        "```x\n",
+        "```\n",
+        "`a` ",
+        "read ",
+        "a,b ",
+        "/a.",
+        '" ',
+    ],
+)
+@pytest.mark.timeout(20)
+def test_a_hostile_message_is_answered_in_time_linear_to_its_length(part: str) -> None:
+    _answer([{"role": "user", "content": part * (300_000 // len(part))}])

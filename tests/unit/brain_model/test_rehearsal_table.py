@@ -71,6 +71,12 @@ def test_columns_are_told_apart() -> None:
     assert table.month == "date"
 
 
+def test_prices_and_rates_are_not_added_up() -> None:
+    table = _table("region,amount,unit_price\nN,1,2.5\nS,2,3.5\nN,3,4\n")
+    assert (table.numeric, table.additive) == (("amount", "unit_price"), ("amount",))
+    assert table.measure == "amount"
+
+
 def _run(command: str) -> str:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -38,8 +38,8 @@ rows = list(csv.DictReader(open(@PATH@, encoding="utf-8", newline=""), delimiter
 print("rows:", len(rows))
 for name in @NUMERIC@:
     v = [n for r in rows if (n := num(r[name])) is not None]
-    print(f"{name}: sum {fmt(sum(v))}, mean {fmt(sum(v) / len(v))}, "
-          f"min {fmt(min(v))}, max {fmt(max(v))}")
+    total = f"sum {fmt(sum(v))}, " if name in @ADDITIVE@ else ""
+    print(f"{name}: {total}mean {fmt(sum(v) / len(v))}, min {fmt(min(v))}, max {fmt(max(v))}")
 measure = @MEASURE@
 for group, cut in @GROUPS@:
     totals = collections.Counter()
@@ -58,7 +58,11 @@ END { print "rows: " rows
 
 
 def table_script(table: Table) -> Script:
-    """Work through `table` with real commands; the answer is made from what they print."""
+    """Work through `table` with real commands; the answer is made from what they print.
+
+    Commands in the message itself run before the report, which holds their output, unless they
+    name the report.
+    """
     path = f"{WORKSPACE}/{table.name}"
     (written,) = yield Step(
         f"I first put the table into {path}.",
@@ -82,8 +86,15 @@ def table_script(table: Table) -> Script:
     if figures.is_error:
         return f"{path} is written, but computing over it failed:\n{quoted(figures.text)}"
 
-    report = _report(table, figures.text)
-    where, saved = yield from _saved(report, _asked_path(table.rest))
+    asked = _asked_path(table.rest)
+    file_name = asked.rpartition("/")[2]
+    commands = find_commands(table.rest)
+    together = wants_together(table.rest)
+    before = [errand for errand in commands if file_name not in errand.label]
+    told = yield from errands_script(before, together=together)
+
+    report = _report(table, figures.text, told)
+    where, saved = yield from _saved(report, asked)
     if saved.is_error:
         return (
             f"I computed this over {path}:\n{quoted(figures.text)}\n\n"
@@ -94,11 +105,9 @@ def table_script(table: Table) -> Script:
         "I read the report back, to be sure of it.", (Call("read", {"file_path": where}),)
     )
     answer = _answer(table, figures.text, where, read)
-    commands = find_commands(table.rest)
-    if commands:
-        told = yield from errands_script(commands, together=wants_together(table.rest))
-        answer = f"{answer}\n\n{told}"
-    return answer
+    after = [errand for errand in commands if errand not in before]
+    told = yield from errands_script(after, together=together)
+    return f"{answer}\n\n{told}".rstrip()
 
 
 def compute_command(table: Table, path: str) -> str:
@@ -111,6 +120,7 @@ def compute_command(table: Table, path: str) -> str:
         PATH=ascii(path),
         DELIMITER=ascii(table.delimiter),
         NUMERIC=ascii(table.numeric),
+        ADDITIVE=ascii(table.additive),
         MEASURE=ascii(table.measure),
         GROUPS=ascii(groups),
     )
@@ -159,13 +169,14 @@ def _asked_path(message: str) -> str:
     return asked["path"] if asked else REPORT
 
 
-def _report(table: Table, figures: str) -> str:
+def _report(table: Table, figures: str, told: str) -> str:
     columns = ", ".join(f"`{name}`" for name in table.header)
     listed = "\n".join(f"- {line}" for line in figures.strip().splitlines())
     findings = "\n".join(f"- {finding}" for finding in _findings(figures))
     return (
         f"# Report on {table.name}\n\nColumns: {columns}\n\n## Figures\n\n{listed}\n\n"
         + (f"## What stands out\n\n{findings}\n\n" if findings else "")
+        + (f"## Commands that were asked for\n\n{told}\n\n" if told else "")
         + f"_{NAME}: made from the output of commands run in the sandbox._\n"
     )
 

@@ -104,7 +104,11 @@ def _after_results(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _documents(blocks: Iterable[Mapping[str, Any]]) -> Iterable[Document]:
     for block in blocks:
         source = block.get("source")
-        if block["type"] == "document" and isinstance(source, dict) and source["type"] == "text":
+        if (
+            block["type"] == "document"
+            and isinstance(source, dict)
+            and source.get("type") == "text"
+        ):
             yield Document(str(block.get("title") or ""), str(source.get("data") or ""))
 
 

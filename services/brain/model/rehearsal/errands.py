@@ -6,22 +6,25 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from services.brain.model.rehearsal.fences import find_fences, without_fences
 from services.brain.model.rehearsal.script import Call, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from services.brain.model.rehearsal.conversation import Result
+    from services.brain.model.rehearsal.fences import Fence
     from services.brain.model.rehearsal.script import Script
 
 WORKSPACE = "/workspace"
 
 _SHOWN = 2_000
+_SEARCHED = 16_000
+_LOOK_BACK = 60
 
 _PATH = r"(?P<path>(?:~?/|\.{1,2}/)?[\w+-][\w.+-]*(?:/[\w.+-]+)*\.\w{1,8}|~?/[\w.+/-]*\w)"
 _FILE_WORDS = r"(?:me\s+|the\s+|a\s+|new\s+|text\s+|contents?\s+of\s+|file\s+|named\s+|called\s+)*"
 
-_FENCE = re.compile(r"^```[ \t]*(?P<label>[\w+-]*)[^\n]*\n(?P<body>.*?)^```[ \t]*$", re.M | re.S)
 _SHELLS = frozenset({"bash", "sh", "shell", "zsh", "console"})
 _SPAN = re.compile(r"`(?P<code>[^`\n]+)`")
 _FILE_BEFORE = re.compile(
@@ -33,13 +36,13 @@ _READ = re.compile(
     rf"\b(?:read|show|open|print|display|view)\s+{_FILE_WORDS}{_PATH}|\bread\s+it\s+back", re.I
 )
 _WRITE = re.compile(
-    r"\b(?:write|save|put|store)\s+(?P<content>\"[^\"]*\"|'[^'\n]*'|“[^”]*”|[^\n]+?)\s+"
+    r"\b(?:write|save|put|store)\s+(?P<content>\"[^\"]*\"|'[^'\n]*'|“[^”]*”|[^\n]{1,2000}?)\s+"
     rf"(?:to|into|in)\s+{_FILE_WORDS}{_PATH}",
     re.I,
 )
 _CREATE = re.compile(
     rf"\bcreate\s+{_FILE_WORDS}{_PATH}\s+(?:with|containing|that\s+says|saying)\s+"
-    r"(?P<content>\"[^\"]*\"|'[^'\n]*'|“[^”]*”|[^\n]+?)(?=$|\.\s|\.$|,?\s+(?:and|then)\s|\n)",
+    r"(?P<content>\"[^\"]*\"|'[^'\n]*'|“[^”]*”|[^\n]{1,2000}?)(?=$|\.\s|\.$|,?\s+(?:and|then)\s|\n)",
     re.I,
 )
 _QUOTES = "\"'“”"
@@ -57,22 +60,21 @@ class Errand:
 
 
 def find_errands(text: str) -> list[Errand]:
-    """The errands of a message, in the order in which it names them."""
-    blocks = list(_FENCE.finditer(text))
-    prose = _FENCE.sub(_blank, text)
+    """The errands of a message, in the order in which it names them.
+
+    Beyond its fenced blocks only the first 16,000 characters are searched.
+    """
+    fences = find_fences(text)
+    prose = without_fences(text, fences)[:_SEARCHED]
     spans = list(_SPAN.finditer(prose))
-    found = [
-        (block.start(), _run(block["body"].strip()))
-        for block in blocks
-        if block["label"].lower() in _SHELLS
-    ]
+    found = [(fence.start, _run(fence.body.strip())) for fence in fences if fence.label in _SHELLS]
     found.extend(
         (span.start(), _run(span["code"].strip())) for span in spans if not _names_file(prose, span)
     )
     prose = _SPAN.sub(
         lambda span: f" {span['code']} " if _names_file(prose, span) else _blank(span), prose
     )
-    found.extend(_files(prose, [(block.start(), block["body"]) for block in blocks]))
+    found.extend(_files(prose, fences))
     return [errand for _, errand in sorted(found, key=lambda item: item[0])]
 
 
@@ -119,11 +121,11 @@ def quoted(output: str) -> str:
     return f"{fence}\n{shown}\n{fence}" if shown else "(no output)"
 
 
-def _files(prose: str, blocks: Sequence[tuple[int, str]]) -> Iterator[tuple[int, Errand]]:
+def _files(prose: str, fences: Sequence[Fence]) -> Iterator[tuple[int, Errand]]:
     written: list[tuple[int, str]] = []
     for pattern in (_WRITE, _CREATE):
         for match in pattern.finditer(prose):
-            content = _content(match, blocks)
+            content = _content(match, fences)
             path = in_workspace(match["path"])
             if content is not None:
                 written.append((match.start(), path))
@@ -138,18 +140,18 @@ def _files(prose: str, blocks: Sequence[tuple[int, str]]) -> Iterator[tuple[int,
             yield match.start(), _read(in_workspace(path))
 
 
-def _content(match: re.Match[str], blocks: Sequence[tuple[int, str]]) -> str | None:
+def _content(match: re.Match[str], fences: Sequence[Fence]) -> str | None:
     """What to write: the words given, or the next fenced block where the message refers to it."""
     given = _CONTENT_LEAD.sub("", match["content"].strip())
     if not _REFERRED.match(given):
         return given.strip(_QUOTES) + "\n"
-    return next((body for at, body in blocks if at > match.start()), None)
+    return next((fence.body for fence in fences if fence.start > match.start()), None)
 
 
 def _names_file(prose: str, span: re.Match[str]) -> bool:
     return (
         re.fullmatch(_PATH, span["code"]) is not None
-        and _FILE_BEFORE.search(prose[: span.start()]) is not None
+        and _FILE_BEFORE.search(prose, max(0, span.start() - _LOOK_BACK), span.start()) is not None
     )
 
 

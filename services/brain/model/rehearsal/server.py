@@ -79,10 +79,15 @@ class _EmbeddedServer(uvicorn.Server):
 
 async def _messages(request: Request) -> Response:
     body = _checked(await request.body())
-    whole = encoding.message(answer(read_conversation(body)), body)
+    whole = await asyncio.to_thread(_answered, body)
     if body.get("stream"):
         return StreamingResponse(_frames(whole), media_type="text/event-stream")
     return _json(whole)
+
+
+def _answered(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Off the loop: a large table takes a while to read, and the brain has leases to renew."""
+    return encoding.message(answer(read_conversation(body)), body)
 
 
 async def _frames(whole: Mapping[str, Any]) -> AsyncIterator[bytes]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
+
+from services.brain.model.rehearsal.fences import find_fences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,10 +21,10 @@ _MIN_COLUMNS = 2
 _MIN_LINES = 3
 _MOST_GROUPS = 20
 
-_FENCE = re.compile(r"^```[ \t]*[\w+-]*[^\n]*\n(?P<body>.*?)^```[ \t]*$", re.M | re.S)
 _FILE_NAME = re.compile(r"(?<![\w/.-])[\w-][\w.-]*\.(?:csv|tsv)\b", re.I)
 _IDENTIFIER = re.compile(r"(?:^|[_\s])(?:id|no|nr|number|year|zip|code|phone)$|Id$|ID$", re.I)
-_MONEY = re.compile(r"revenue|sales|amount|total|price|cost|value|profit|turnover", re.I)
+_MONEY = re.compile(r"revenue|sales|amount|total|cost|value|profit|turnover", re.I)
+_RATE = re.compile(r"price|rate|percent|ratio|share|average|mean|score|%|(?:^|_)age$", re.I)
 _DATE = re.compile(r"\d{4}-\d{2}(?:-\d{2}.*)?")
 
 
@@ -30,8 +32,9 @@ _DATE = re.compile(r"\d{4}-\d{2}(?:-\d{2}.*)?")
 class Table:
     """A table with a header line.
 
-    `text` is its content as sent; `rest` is the message without it. `measure` is the column most
-    worth adding up, None where no column holds quantities; `groups` have few distinct values.
+    `text` is its content as sent; `rest` is the message without it. `additive` are the numeric
+    columns whose sum means something (prices and rates have none), and `measure` the one of them
+    most worth adding up, if any; `groups` have few distinct values.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Table:
     delimiter: str
     header: tuple[str, ...]
     numeric: tuple[str, ...]
+    additive: tuple[str, ...]
     measure: str | None
     groups: tuple[str, ...]
     month: str | None
@@ -54,17 +58,18 @@ def find_table(conversation: Conversation) -> Table | None:
         table = _table(titled[0] if titled else name, document.text, conversation.text)
         if table is not None:
             return table
-    for text, rest in _candidates(conversation.text):
-        table = _table(name, text, rest)
+    whole = conversation.text
+    for start, end, body in _candidates(whole):
+        table = _table(name, body, "")
         if table is not None:
-            return table
+            return replace(table, rest=whole[:start] + whole[end:])
     return None
 
 
-def _candidates(text: str) -> Iterator[tuple[str, str]]:
-    """Parts of a message that may be a table, each with the rest of the message."""
-    for fence in _FENCE.finditer(text):
-        yield fence["body"], text[: fence.start()] + text[fence.end() :]
+def _candidates(text: str) -> Iterator[tuple[int, int, str]]:
+    """Parts of a message that may be a table: start, end and content."""
+    for fence in find_fences(text):
+        yield fence.start, fence.end, fence.body
     lines = text.splitlines(keepends=True)
     for delimiter in _DELIMITERS:
         longest: list[tuple[int, str]] = []
@@ -74,9 +79,9 @@ def _candidates(text: str) -> Iterator[tuple[str, str]]:
             if width >= _MIN_COLUMNS and len(members) > max(len(longest), _MIN_LINES - 1):
                 longest = members
         if longest:
-            first, last = longest[0][0], longest[-1][0]
-            rest = "".join(lines[:first] + lines[last + 1 :])
-            yield "".join(line for _, line in longest), rest
+            body = "".join(line for _, line in longest)
+            start = sum(map(len, lines[: longest[0][0]]))
+            yield start, start + len(body), body
 
 
 def _shape(line: str, delimiter: str) -> tuple[int, bool]:
@@ -119,7 +124,8 @@ def _described(
         and all(_is_number(cell) for cell in cells if cell)
         and not _IDENTIFIER.search(title.strip())
     )
-    money = [title for title in numeric if _MONEY.search(title)]
+    additive = tuple(title for title in numeric if not _RATE.search(title))
+    money = [title for title in additive if _MONEY.search(title)]
     months = [
         title
         for title, cells in columns.items()
@@ -139,7 +145,8 @@ def _described(
         delimiter=delimiter,
         header=header,
         numeric=numeric,
-        measure=next(reversed(money or numeric), None),
+        additive=additive,
+        measure=next(reversed(money or additive), None),
         groups=groups[:2],
         month=months[0] if months else None,
     )
