@@ -1,0 +1,1 @@
+"""SessionService: sessions, their logs and inboxes, leases, the live feed, and waking brains."""

@@ -1,0 +1,1 @@
+"""The other services, as the session service needs them."""

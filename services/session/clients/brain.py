@@ -1,0 +1,42 @@
+"""A brain: woken, and at work for as long as the call is open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import grpc
+import grpc.aio
+
+from chassis.context import CallContext, call_context
+from chassis.grpc.status import from_rpc_error
+from drover.brain.v1 import brain_service_pb2
+from drover.brain.v1.brain_service_pb2_grpc import BrainServiceStub
+
+if TYPE_CHECKING:
+    from services.session.domain.session import SessionRef
+
+# A brain works for as long as its session has work; past this its lease alone says that it lives.
+_DEADLINE: Final = 24 * 3600.0
+
+
+class BrainClient:
+    """BrainService at one address."""
+
+    def __init__(self, address: str, channel: grpc.aio.Channel) -> None:
+        self._address = address
+        self._stub = BrainServiceStub(channel)
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return self._address
+
+    async def wake(self, ref: SessionRef) -> None:
+        """Has it be the session's brain. Raises `DroverError`."""
+        request = brain_service_pb2.WakeRequest(session_id=ref.session_id)
+        with call_context(CallContext(workspace_id=ref.workspace_id)):
+            call = self._stub.Wake(request, timeout=_DEADLINE)
+        try:
+            await call
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error

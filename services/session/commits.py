@@ -1,0 +1,79 @@
+"""Transactions whose news is told once it is durable, whatever becomes of the caller."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Never, Protocol, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from services.session.domain.news import News
+    from services.session.domain.ports import SessionStore, Transaction
+
+T = TypeVar("T")
+
+
+class Listener(Protocol):
+    """Hears of what was committed. Must not wait: it is told between two commits."""
+
+    def hear(self, news: News) -> None:
+        """Takes note of one transaction."""
+        ...
+
+
+class Commits:
+    """Writes to the store, and tells the listeners in the order of the commits.
+
+    A caller may be cancelled while its transaction is on the way; the news must be told all the
+    same, so each transaction is a task of its own. Used as an async context manager, which ends
+    once every transaction is done.
+    """
+
+    def __init__(self, store: SessionStore, listeners: Sequence[Listener]) -> None:
+        self._store = store
+        self._listeners = listeners
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._tasks.__aexit__(None, None, None)
+
+    async def write(
+        self,
+        fn: Callable[[Transaction], tuple[T, News | None]],
+        *,
+        then: Callable[[T], None] | None = None,
+    ) -> T:
+        """Runs `fn` in a transaction and tells its news. Raises what `fn` raises.
+
+        `then` is called with the result before any later transaction is told of.
+        """
+        outcome = await asyncio.shield(self._tasks.create_task(self._commit(fn, then)))
+        return outcome()
+
+    async def _commit(
+        self,
+        fn: Callable[[Transaction], tuple[T, News | None]],
+        then: Callable[[T], None] | None,
+    ) -> Callable[[], T]:
+        try:
+            result, news = await self._store.write(fn)
+        except Exception as error:  # noqa: BLE001  # the caller's; a task group would stop for it
+            return _raising(error)
+        if then is not None:
+            then(result)
+        if news is not None:
+            for listener in self._listeners:
+                listener.hear(news)
+        return lambda: result
+
+
+def _raising(error: Exception) -> Callable[[], Never]:
+    def fail() -> Never:
+        raise error
+
+    return fail

@@ -1,0 +1,228 @@
+"""Waking brains: every session that needs one and has no live lease gets one (ARCHITECTURE §4)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from chassis.errors import DroverError, Reason
+from services.session.domain import holding
+from services.session.domain.lease import LEASE_MICROS
+from services.session.domain.session import MICROS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from services.session.commits import Commits
+    from services.session.domain.news import News
+    from services.session.domain.ports import Need, SessionStore
+    from services.session.domain.session import SessionRef
+
+SWEEP_SECONDS: Final = 1.0
+_SWEEP_LIMIT: Final = 1000
+_FIRST_BACKOFF: Final = 0.05
+_LONGEST_BACKOFF: Final = 1.0
+_OPEN_SECONDS: Final = LEASE_MICROS / MICROS
+"""How long a woken brain may take to open its lease."""
+_REMEMBERED: Final = 10_000
+
+# Another brain is at work, or this one still is: its lease says when it is another's turn.
+_LEFT_ALONE: Final = frozenset({Reason.LEASE_HELD, Reason.DEADLINE_EXCEEDED})
+
+_log = structlog.get_logger("session.dispatch")
+
+
+class Brain(Protocol):
+    """A place where brains run."""
+
+    @property
+    def address(self) -> str:
+        """Names it."""
+        ...
+
+    async def wake(self, ref: SessionRef) -> None:
+        """Has it be the session's brain; returns when it no longer is. Raises `DroverError`."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class _Visit:
+    """One attempt to find a session a brain. `generation` is its lease's before the attempt."""
+
+    ref: SessionRef
+    generation: int
+    released: bool = False
+    opened: bool = False
+    limit: asyncio.Timeout | None = None
+    brain: Brain | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether a brain was woken and has not stopped yet."""
+        return self.limit is not None and not self.limit.expired()
+
+    def reschedule(self, when: float | None) -> None:
+        """Changes until when the brain is waited for; `None` is for as long as it works."""
+        if self.limit is not None and not self.limit.expired():
+            self.limit.reschedule(when)
+
+
+class Dispatcher:
+    """Wakes brains, and wakes the next one at once when one ends without giving its lease back.
+
+    `hear` must be told of every commit. `run` sweeps for sessions that nobody was told of: those
+    that needed a brain when this process started, and those whose lease ran out.
+    """
+
+    def __init__(
+        self,
+        brains: Sequence[Brain],
+        store: SessionStore,
+        *,
+        sweep_seconds: float = SWEEP_SECONDS,
+        open_seconds: float = _OPEN_SECONDS,
+    ) -> None:
+        self._brains = brains
+        self._store = store
+        self._sweep_seconds = sweep_seconds
+        self._open_seconds = open_seconds
+        self._turn = itertools.count()
+        self._visits: dict[str, _Visit] = {}
+        self._last: OrderedDict[str, Brain] = OrderedDict()
+        self._commits: Commits | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self, commits: Commits) -> None:
+        """Works until cancelled. Brains that are at work then go on under their leases."""
+        self._commits = commits
+        async with asyncio.TaskGroup() as self._tasks:
+            while True:
+                await self.sweep()
+                await asyncio.sleep(self._sweep_seconds)
+
+    def hear(self, news: News) -> None:
+        """Wakes a brain for a session that needs one."""
+        visit = self._visits.get(news.ref.session_id)
+        if visit is not None and news.generation == visit.generation + 1:
+            if news.released:
+                visit.released = True
+                self._remember(visit)
+                del self._visits[news.ref.session_id]
+            elif not visit.opened:
+                visit.opened = True
+                visit.reschedule(None)
+        if news.wake:
+            self._begin(news.ref, news.generation)
+
+    async def sweep(self) -> None:
+        """Finds every session that needs a brain and has no live lease."""
+        try:
+            needs = await self._store.read(lambda tx: tx.needs(_SWEEP_LIMIT))
+            for need in needs:
+                await self._sweep_one(need)
+        except DroverError as error:
+            _log.warning("sweep_failed", reason=error.reason, message=error.message)
+
+    async def _sweep_one(self, need: Need) -> None:
+        visit = self._visits.get(need.ref.session_id)
+        if visit is None:
+            if need.expired:
+                _log.warning("lease_expired", session_id=need.ref.session_id)
+                await self._abandon(need.ref, need.generation)  # whose news wakes the next
+            else:
+                self._begin(need.ref, need.generation)
+        elif need.expired and need.generation == visit.generation + 1 and visit.waits:
+            _log.warning("lease_expired", session_id=need.ref.session_id)
+            visit.reschedule(asyncio.get_running_loop().time())
+
+    def _begin(self, ref: SessionRef, generation: int) -> None:
+        if ref.session_id in self._visits or self._tasks is None or not self._brains:
+            return
+        visit = self._visits[ref.session_id] = _Visit(ref, generation)
+        self._tasks.create_task(self._attend(visit))
+
+    async def _attend(self, visit: _Visit) -> None:
+        try:
+            await self._visit_brains(visit)
+        except DroverError as error:
+            _log.warning(
+                "dispatch_failed",
+                session_id=visit.ref.session_id,
+                reason=error.reason,
+                message=error.message,
+            )
+        finally:
+            if self._visits.get(visit.ref.session_id) is visit:
+                del self._visits[visit.ref.session_id]
+
+    async def _visit_brains(self, visit: _Visit) -> None:
+        backoff = _FIRST_BACKOFF
+        while True:
+            for brain in self._order(visit.ref.session_id):
+                visit.brain = brain
+                failure = await self._wake(visit, brain)
+                if visit.released or failure in _LEFT_ALONE:
+                    return
+                if failure is Reason.RESOURCE_EXHAUSTED:
+                    continue
+                if visit.opened:
+                    backoff = _FIRST_BACKOFF
+                news = await self._abandon(visit.ref, visit.generation + 1)
+                if news is None:
+                    return
+                visit.generation, visit.opened = news.generation, False
+            # Every brain was asked, and none is at work: never a busy loop.
+            await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311
+            backoff = min(2 * backoff, _LONGEST_BACKOFF)
+
+    async def _wake(self, visit: _Visit, brain: Brain) -> Reason | None:
+        """Has a brain work; answers why it stopped without having been asked to."""
+        try:
+            async with asyncio.timeout(self._open_seconds) as visit.limit:
+                await brain.wake(visit.ref)
+        except TimeoutError:
+            reason, message = Reason.UNAVAILABLE, "no lease, or none any more"
+        except DroverError as error:
+            reason, message = error.reason, error.message
+        else:
+            return None
+        finally:
+            visit.limit = None
+        _log.info(
+            "brain_stopped",
+            session_id=visit.ref.session_id,
+            brain=brain.address,
+            reason=reason,
+            message=message,
+        )
+        return reason
+
+    async def _abandon(self, ref: SessionRef, generation: int) -> News | None:
+        """Takes a lease away whose brain is gone; answers news if the session needs another."""
+        if self._commits is None:
+            return None
+        return await self._commits.write(lambda tx: holding.abandon(tx, ref, generation))
+
+    def _order(self, session_id: str) -> list[Brain]:
+        """Whom to ask: the brain that knows the session, then the others in turn."""
+        start = next(self._turn) % len(self._brains)
+        order = [*self._brains[start:], *self._brains[:start]]
+        known = self._last.get(session_id)
+        if known is not None:
+            order.remove(known)
+            order.insert(0, known)
+        return order
+
+    def _remember(self, visit: _Visit) -> None:
+        if visit.brain is None:
+            return
+        self._last[visit.ref.session_id] = visit.brain
+        self._last.move_to_end(visit.ref.session_id)
+        if len(self._last) > _REMEMBERED:
+            self._last.popitem(last=False)

@@ -1,0 +1,207 @@
+"""Taking events from clients: all of a request, or none (EVENTS §1)."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chassis.errors import DroverError, Reason
+from services.session.domain import admission, inbox, lease, log
+from services.session.domain import event as events_of
+from services.session.domain.news import News
+from services.session.domain.ports import Call, CallState, InboxEntry, LogEntry
+from services.session.domain.session import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chassis.ids import IdSource
+    from drover.event.v1 import event_pb2
+    from services.session.domain.ports import Transaction
+    from services.session.domain.session import SessionRef, SessionState
+
+EVENT_PREFIX = "sevt"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Events as they are stored, in the order sent, and what others must hear of."""
+
+    events: list[event_pb2.Event]
+    news: News
+
+
+def accept(
+    tx: Transaction, ref: SessionRef, events: Sequence[event_pb2.Event], ids: IdSource
+) -> Accepted:
+    """Stores what a client sent. The events are the caller's to give away: they are changed.
+
+    Raises NOT_FOUND, ARCHIVED, INVALID_ARGUMENT as EVENTS §1 says, and CONFLICT for an id that
+    belongs to another event.
+    """
+    state = tx.state(ref)
+    if state is None:
+        raise not_found(ref)
+    admission.check_open(state)
+    given = check_ids(events)
+    known = tx.find(ref.session_id, given) if given else {}
+    batch = _Batch(state, tx.now(), tx.calls(ref.session_id, _answered(events)), ids)
+    stored = [
+        repeated(known[event.id], event, f"events.{index}")
+        if event.id in known
+        else batch.admit(event, f"events.{index}", tx)
+        for index, event in enumerate(events)
+    ]
+    batch.store(tx)
+    return Accepted(stored, batch.news())
+
+
+def accept_initial(
+    state: SessionState, events: Sequence[event_pb2.Event], ids: IdSource
+) -> list[InboxEntry]:
+    """The inbox that a session is born with: `user.message` only, all of them or none."""
+    check_ids(events)
+    batch = _Batch(state, state.created_at, {}, ids)
+    for index, event in enumerate(events):
+        path, name = f"initial_events.{index}", events_of.variant(event)
+        if name not in {"user_message", "user_define_outcome"}:
+            raise admission.refuse(f"{path}.type", "initial events are user.message events")
+        admission.check_type(event, name, events_of.event_type(event), path)
+        log.unstamp(event)
+        batch.queue(event, name)
+    return batch.queued
+
+
+def not_found(ref: SessionRef) -> DroverError:
+    """The refusal of a session that the workspace does not have."""
+    return DroverError(Reason.NOT_FOUND, f"session {ref.session_id} not found")
+
+
+def check_ids(events: Sequence[event_pb2.Event]) -> list[str]:
+    """The ids that the sender chose. Raises INVALID_ARGUMENT when one is there twice."""
+    given = [event.id for event in events if event.id]
+    if len(set(given)) != len(given):
+        raise admission.refuse("events", "two events have the same id")
+    return given
+
+
+def repeated(stored: event_pb2.Event, event: event_pb2.Event, path: str) -> event_pb2.Event:
+    """The stored event that a repeated id stands for. Raises CONFLICT for a different one."""
+    name = events_of.variant(event)
+    if events_of.variant(stored) != name or getattr(stored, name) != getattr(event, name):
+        raise DroverError(Reason.CONFLICT, f"{path}.id: the id belongs to another event")
+    return stored
+
+
+def _answered(events: Sequence[event_pb2.Event]) -> set[str]:
+    answered = set()
+    for event in events:
+        if event.HasField("user_tool_confirmation"):
+            answered.add(event.user_tool_confirmation.tool_use_id)
+        elif event.HasField("user_custom_tool_result"):
+            answered.add(event.user_custom_tool_result.custom_tool_use_id)
+    return answered
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The events of one request, admitted one after the other against a changing state."""
+
+    state: SessionState
+    now: int
+    calls: dict[str, Call]
+    ids: IdSource
+    queued: list[InboxEntry] = field(default_factory=list)
+    logged: list[LogEntry] = field(default_factory=list)
+    changed: dict[str, Call] = field(default_factory=dict)
+
+    def admit(self, event: event_pb2.Event, path: str, tx: Transaction) -> event_pb2.Event:
+        name = events_of.variant(event)
+        admission.check_type(event, name, events_of.event_type(event), path)
+        log.unstamp(event)
+        if name == "user_custom_tool_result":
+            return self._admit_result(event, path, tx)
+        if name == "user_message":
+            admission.check_message(self.state, path)
+        elif name == "user_interrupt":
+            admission.check_interrupt(event, self.state, path)
+        else:
+            self._admit_confirmation(event, path)
+        return self.queue(event, name)
+
+    def queue(self, event: event_pb2.Event, name: str) -> event_pb2.Event:
+        kind = events_of.INBOX[name]
+        event.id = event.id or self.ids(EVENT_PREFIX)
+        self.state.inbox_tail += 1
+        self.state.waiting.add(kind)
+        self.queued.append(
+            InboxEntry(self.state.inbox_tail, kind, events_of.event_type(event), event)
+        )
+        return event
+
+    def _admit_confirmation(self, event: event_pb2.Event, path: str) -> None:
+        confirmation = event.user_tool_confirmation
+        confirmation.ClearField("session_thread_id")
+        call = self.calls.get(confirmation.tool_use_id)
+        admission.check_confirmation(call, path)
+        if call is not None:
+            self._change(dataclasses.replace(call, state=CallState.ANSWERED))
+            self.state.unanswered -= 1
+
+    def _admit_result(self, event: event_pb2.Event, path: str, tx: Transaction) -> event_pb2.Event:
+        result = event.user_custom_tool_result
+        result.ClearField("session_thread_id")
+        call = self.calls.get(result.custom_tool_use_id)
+        admission.check_custom_result(call, path)
+        event.id = event.id or self.ids(EVENT_PREFIX)
+        if call is None or call.state is CallState.CLOSED:
+            return self._without_effect(event, call, tx)
+        self._change(dataclasses.replace(call, state=CallState.CLOSED, result_id=event.id))
+        self.state.unanswered -= 1
+        self.logged.append(log.stamp(self.state, event, events_of.event_type(event), self.now))
+        return event
+
+    def _without_effect(
+        self, event: event_pb2.Event, call: Call | None, tx: Transaction
+    ) -> event_pb2.Event:
+        """What answers a second result: the first one, where a client sent that."""
+        result_id = call.result_id if call else ""
+        for entry in self.logged:
+            if entry.event.id == result_id:
+                return entry.event
+        first = tx.find(self.state.id, [result_id]).get(result_id)
+        if first is not None and events_of.is_clients(events_of.variant(first)):
+            return first
+        event.processed_at.CopyFrom(log.timestamp(self.now))
+        return event
+
+    def _change(self, call: Call) -> None:
+        self.calls[call.id] = self.changed[call.id] = call
+
+    def store(self, tx: Transaction) -> None:
+        if not self.queued and not self.logged:
+            return
+        state = self.state
+        running = state.activity.status is not Status.IDLE
+        answered = bool(self.changed)
+        if not running and (answered or inbox.needs_brain(state.stop, state.waiting)):
+            state.needs_brain = True
+        if self.queued:
+            tx.enqueue(state.id, self.queued)
+        if self.logged:
+            tx.append(state.id, self.logged)
+        if self.changed:
+            tx.save_calls(state.id, list(self.changed.values()))
+        tx.save(state)
+
+    def news(self) -> News:
+        state = self.state
+        return News(
+            state.ref,
+            stamped=[entry.event for entry in self.logged],
+            echoes=[entry.event for entry in self.queued],
+            input=inbox.summary(state.waiting, log_grown=bool(self.logged)),
+            wake=state.needs_brain and not lease.is_live(state, self.now),
+            generation=state.generation,
+        )

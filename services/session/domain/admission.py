@@ -1,0 +1,104 @@
+"""What a client may send to a session now (EVENTS §1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chassis.errors import DroverError, Reason
+from services.session.domain.event import CallKind
+from services.session.domain.ports import CallState
+from services.session.domain.session import Status, Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from drover.event.v1 import content_pb2, event_pb2
+    from services.session.domain.ports import Call
+    from services.session.domain.session import SessionState
+
+# Types of the contract that this release does not run, and what to say of each.
+_NOT_RUNNING = {
+    "user_define_outcome": "user.define_outcome is not supported by this release",
+    "user_tool_result": "user.tool_result needs a self_hosted environment",
+    "system_message": "system.message is not supported by this release",
+}
+_CLIENT_TYPES = frozenset(
+    {"user_message", "user_interrupt", "user_tool_confirmation", "user_custom_tool_result"}
+)
+_MESSAGE_BLOCKS = frozenset({"text", "image", "document"})
+_RESULT_BLOCKS = _MESSAGE_BLOCKS | {"search_result"}
+
+
+def refuse(path: str, text: str) -> DroverError:
+    """INVALID_ARGUMENT that names the path."""
+    return DroverError(Reason.INVALID_ARGUMENT, f"{path}: {text}")
+
+
+def check_type(event: event_pb2.Event, name: str, event_type: str, path: str) -> None:
+    """Raises INVALID_ARGUMENT for an event that no client may send, or that nothing would run."""
+    if (text := _NOT_RUNNING.get(name)) is not None:
+        raise refuse(f"{path}.type", text)
+    if name not in _CLIENT_TYPES:
+        raise refuse(f"{path}.type", f"{event_type or 'an unknown type'} is not sent by clients")
+    if name == "user_message":
+        _check_blocks(event.user_message.content, _MESSAGE_BLOCKS, f"{path}.content")
+    elif name == "user_custom_tool_result":
+        _check_blocks(event.user_custom_tool_result.content, _RESULT_BLOCKS, f"{path}.content")
+
+
+def _check_blocks(
+    blocks: Iterable[content_pb2.ContentBlock], allowed: frozenset[str], path: str
+) -> None:
+    for index, block in enumerate(blocks):
+        kind = block.WhichOneof("block") or ""
+        if kind not in allowed:
+            raise refuse(f"{path}.{index}.type", f"{kind} blocks are not accepted here")
+        source = getattr(block, kind).source if kind in {"image", "document"} else None
+        if source is not None and source.WhichOneof("source") == "file":
+            raise refuse(
+                f"{path}.{index}.source.type", "file sources are not supported by this release"
+            )
+
+
+def check_open(state: SessionState) -> None:
+    """Raises ARCHIVED for a session that takes no events any more."""
+    if state.archived_at is not None:
+        raise DroverError(Reason.ARCHIVED, "the session is archived and takes no events")
+    if state.ended:
+        raise DroverError(Reason.ARCHIVED, "the session is terminated and takes no events")
+
+
+def check_message(state: SessionState, path: str) -> None:
+    """Raises INVALID_ARGUMENT while the session waits for answers and nothing interrupts that."""
+    waits = state.activity.status is Status.IDLE and state.stop is Stop.REQUIRES_ACTION
+    if waits and state.unanswered and not state.waiting.interrupts:
+        raise refuse(
+            path,
+            f"the session waits for the answers to {state.unanswered} tool call(s): "
+            "send them, or a user.interrupt, first",
+        )
+
+
+def check_interrupt(event: event_pb2.Event, state: SessionState, path: str) -> None:
+    """Raises INVALID_ARGUMENT for an interrupt of a thread that the session does not have."""
+    interrupt = event.user_interrupt
+    named = interrupt.HasField("session_thread_id")
+    if named and interrupt.session_thread_id != state.primary_thread_id:
+        raise refuse(f"{path}.session_thread_id", "the session has no such thread")
+
+
+def check_confirmation(call: Call | None, path: str) -> None:
+    """Raises INVALID_ARGUMENT unless the call was asked for and waits for its answer."""
+    path = f"{path}.tool_use_id"
+    if call is None or call.kind is CallKind.CUSTOM:
+        raise refuse(path, "the session has no such tool call")
+    if call.kind is not CallKind.ASK:
+        raise refuse(path, "the call was not evaluated to ask, so there is nothing to confirm")
+    if call.state is not CallState.OPEN:
+        raise refuse(path, "the call does not wait for a confirmation any more")
+
+
+def check_custom_result(call: Call | None, path: str) -> None:
+    """Raises INVALID_ARGUMENT unless the call is one of a custom tool, answered or not."""
+    if call is None or call.kind is not CallKind.CUSTOM:
+        raise refuse(f"{path}.custom_tool_use_id", "the session has no such call of a custom tool")

@@ -1,0 +1,77 @@
+"""Taking, keeping and taking away the lease of a session, as transactions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chassis.errors import DroverError, Reason
+from services.session.domain import inbox, lease, lifecycle
+from services.session.domain.news import News
+from services.session.domain.ports import LogQuery
+
+if TYPE_CHECKING:
+    from drover.event.v1 import event_pb2
+    from drover.session.v1 import lease_pb2
+    from services.session.domain.lifecycle import Snapshot
+    from services.session.domain.ports import Transaction
+    from services.session.domain.session import SessionRef
+
+SLICE_EVENTS = 500
+SLICE_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A lease as it was taken: the session, what waits for the brain, and the log's first slice."""
+
+    snapshot: Snapshot
+    input: lease_pb2.InputWaiting
+    first: list[event_pb2.Event]
+    news: News
+
+
+def open_lease(tx: Transaction, ref: SessionRef, request: lease_pb2.OpenLease) -> Opened:
+    """Takes the lease for a brain, or takes it up again.
+
+    Raises NOT_FOUND, ARCHIVED, LEASE_HELD, LEASE_LOST, and INVALID_ARGUMENT for a position that
+    the log has not reached.
+    """
+    snapshot = lifecycle.read(tx, ref)
+    state, now = snapshot.state, snapshot.now
+    if request.after_seq > state.head_seq:
+        raise DroverError(
+            Reason.INVALID_ARGUMENT, f"open.after_seq: the log ends at {state.head_seq}"
+        )
+    if request.generation:
+        lease.resume(state, request.generation, request.holder, now)
+    else:
+        lease.acquire(state, request.holder, now)
+    tx.save(state)
+    first = next_slice(tx, ref, request.after_seq, state.head_seq)
+    news = News(ref, generation=state.generation)
+    return Opened(snapshot, inbox.summary(state.waiting), first, news)
+
+
+def next_slice(tx: Transaction, ref: SessionRef, after: int, upto: int) -> list[event_pb2.Event]:
+    """The next piece of the log up to a position; empty once it is reached."""
+    if after >= upto:
+        return []
+    return tx.log(ref.session_id, LogQuery(after, upto, SLICE_EVENTS, SLICE_BYTES))[0]
+
+
+def abandon(tx: Transaction, ref: SessionRef, generation: int) -> tuple[News | None, News | None]:
+    """Takes the lease of `generation` away, if it still is one, because its brain is gone.
+
+    Answers news for whoever wakes brains if the session then needs one and has none.
+    """
+    state = tx.state(ref)
+    if state is None:
+        return None, None
+    fenced = state.lease_expires_at is not None and state.generation == generation
+    if fenced:
+        lease.revoke(state)
+        tx.save(state)
+    wake = state.needs_brain and not lease.is_live(state, tx.now())
+    news = News(ref, wake=wake, generation=state.generation, fenced=fenced)
+    return (news if wake else None), news

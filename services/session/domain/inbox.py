@@ -1,0 +1,57 @@
+"""Which input wakes a brain, which makes it stay, and what it takes first (ARCHITECTURE §4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drover.session.v1 import lease_pb2
+from services.session.domain.event import InputClass
+from services.session.domain.session import Stop
+
+if TYPE_CHECKING:
+    from services.session.domain.ports import InboxEntry, Transaction
+    from services.session.domain.session import Waiting
+
+CONTROL: Final = (InputClass.INTERRUPT, InputClass.CONFIRMATION)
+
+# After these stops a message alone changes nothing: calls, or the budget, are waited for.
+_MESSAGES_WAIT: Final = frozenset({Stop.REQUIRES_ACTION, Stop.BUDGET_REACHED})
+
+
+def needs_brain(stop: Stop, waiting: Waiting) -> bool:
+    """Whether what waits can make progress in a session that stopped like this."""
+    if waiting.interrupts or waiting.confirmations:
+        return True
+    return bool(waiting.messages) and stop not in _MESSAGES_WAIT
+
+
+def summary(waiting: Waiting, *, log_grown: bool = False) -> lease_pb2.InputWaiting:
+    """What waits, as a brain is told."""
+    return lease_pb2.InputWaiting(
+        interrupt=waiting.interrupts > 0,
+        confirmation=waiting.confirmations > 0,
+        message=waiting.messages > 0,
+        log_grown=log_grown,
+    )
+
+
+def choose(
+    tx: Transaction, session_id: str, waiting: Waiting, take: lease_pb2.TakeInput.ValueType
+) -> list[InboxEntry]:
+    """What a brain that asks for `take` gets, in the order in which it enters the log.
+
+    Interrupts come first, whatever waits before them; then the rest in order.
+    """
+    if take == lease_pb2.TAKE_INPUT_UNSPECIFIED or not waiting.total:
+        return []
+    if take == lease_pb2.TAKE_INPUT_ALL:
+        return _interrupts_first(tx.waiting(session_id, tuple(InputClass), waiting.total))
+    control = waiting.interrupts + waiting.confirmations
+    chosen = _interrupts_first(tx.waiting(session_id, CONTROL, control)) if control else []
+    if take == lease_pb2.TAKE_INPUT_NEXT and waiting.messages and not waiting.interrupts:
+        chosen += tx.waiting(session_id, (InputClass.MESSAGE,), 1)
+    return chosen
+
+
+def _interrupts_first(entries: list[InboxEntry]) -> list[InboxEntry]:
+    return sorted(entries, key=lambda entry: entry.kind is not InputClass.INTERRUPT)

@@ -1,0 +1,269 @@
+"""What the session service needs of a store: transactions with a few plain reads and writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from drover.event.v1 import event_pb2
+    from services.session.domain.event import CallKind, InputClass
+    from services.session.domain.session import (
+        SessionDetails,
+        SessionRef,
+        SessionState,
+        Status,
+        ThreadState,
+    )
+
+T = TypeVar("T")
+
+
+class CallState(IntEnum):
+    """How far a tool call is: a confirmation may be there before the result."""
+
+    OPEN = 1
+    ANSWERED = 2
+    CLOSED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call of a session. `result_id` names the event that closed it."""
+
+    id: str
+    kind: CallKind
+    state: CallState = CallState.OPEN
+    result_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """A stamped event on its way into the log."""
+
+    event: event_pb2.Event
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class InboxEntry:
+    """An event that waits, or waited, in the inbox. `taken_seq` is the position it became."""
+
+    position: int
+    kind: InputClass
+    type: str
+    event: event_pb2.Event
+    taken_seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """A closed range of microseconds since 1970. An open end is `None`."""
+
+    low: int | None = None
+    high: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.low is not None or self.high is not None
+
+
+ANY_TIME = TimeRange()
+
+
+@dataclass(frozen=True, slots=True)
+class LogQuery:
+    """A slice of a log: positions above `after` and up to `upto`, at most `limit` events.
+
+    `max_bytes` bounds the slice too, but never below one event. No `types` means all.
+    """
+
+    after: int
+    upto: int
+    limit: int
+    max_bytes: int
+    descending: bool = False
+    types: Collection[str] = ()
+    times: TimeRange = ANY_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class InboxQuery:
+    """What waited in the inbox when the log's head was `head`: positions above `after`, to `upto`.
+
+    Events that were taken since are among them, as they are in the log.
+    """
+
+    head: int
+    after: int
+    upto: int
+    limit: int
+    max_bytes: int
+    descending: bool = False
+    types: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionQuery:
+    """A page of sessions, by creation time and id. It begins behind `key`."""
+
+    workspace_id: str
+    limit: int
+    descending: bool = True
+    key: tuple[int, str] | None = None
+    agent_id: str | None = None
+    agent_version: int | None = None
+    created: TimeRange = ANY_TIME
+    include_archived: bool = False
+    statuses: Collection[Status] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A session that needs a brain and has no live lease. `expired` means one ran out."""
+
+    ref: SessionRef
+    generation: int
+    expired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HandRelease:
+    """A hand to be released, kept until the hands service has done it."""
+
+    id: int
+    ref: SessionRef
+    purge: bool
+    attempts: int = 0
+
+
+class Transaction(Protocol):
+    """One transaction. Reads see its own writes; nothing is kept when it fails."""
+
+    def now(self) -> int:
+        """The database's time in microseconds since 1970, the same throughout the transaction."""
+        ...
+
+    # sessions and threads
+
+    def state(self, ref: SessionRef) -> SessionState | None:
+        """A session of the caller's workspace, locked for the rest of a writing transaction."""
+        ...
+
+    def details(self, session_id: str) -> SessionDetails:
+        """The large part of a session that is known to exist."""
+        ...
+
+    def create(self, state: SessionState, details: SessionDetails, thread: ThreadState) -> None:
+        """Adds a session with its primary thread."""
+        ...
+
+    def save(self, state: SessionState) -> None:
+        """Writes a session's state."""
+        ...
+
+    def save_details(self, session_id: str, details: SessionDetails) -> None:
+        """Writes the large part of a session."""
+        ...
+
+    def remove(self, session_id: str) -> None:
+        """Removes a session with all that belongs to it."""
+        ...
+
+    def sessions(self, query: SessionQuery) -> list[tuple[SessionState, SessionDetails]]:
+        """A page of sessions in the order asked for."""
+        ...
+
+    def threads(self, session_id: str) -> list[ThreadState]:
+        """A session's threads, the primary one first, then by creation."""
+        ...
+
+    def save_thread(self, thread: ThreadState) -> None:
+        """Writes a thread that exists."""
+        ...
+
+    # log and inbox
+
+    def append(self, session_id: str, entries: Sequence[LogEntry]) -> None:
+        """Adds to the log. Positions and stamps are in the events already."""
+        ...
+
+    def log(self, session_id: str, query: LogQuery) -> tuple[list[event_pb2.Event], bool]:
+        """A slice of the log, and whether more of it lies beyond the limits."""
+        ...
+
+    def logged(self, session_id: str, event_ids: Collection[str]) -> set[str]:
+        """Those of the ids that are in the log."""
+        ...
+
+    def find(self, session_id: str, event_ids: Collection[str]) -> dict[str, event_pb2.Event]:
+        """Events by id as they are stored: in the log, or still in the inbox."""
+        ...
+
+    def enqueue(self, session_id: str, entries: Sequence[InboxEntry]) -> None:
+        """Adds to the inbox."""
+        ...
+
+    def waiting(
+        self, session_id: str, kinds: Collection[InputClass], limit: int
+    ) -> list[InboxEntry]:
+        """The oldest events of these classes that nobody has taken."""
+        ...
+
+    def take(self, session_id: str, taken: Sequence[tuple[int, int]]) -> None:
+        """Marks inbox positions as taken, each with the log position that it became."""
+        ...
+
+    def inbox(self, session_id: str, query: InboxQuery) -> tuple[list[InboxEntry], bool]:
+        """A slice of the inbox, and whether more of it lies beyond the limits."""
+        ...
+
+    # calls
+
+    def calls(self, session_id: str, call_ids: Collection[str]) -> dict[str, Call]:
+        """Tool calls by id; unknown ones are left out."""
+        ...
+
+    def open_calls(self, session_id: str, calls: Sequence[Call]) -> None:
+        """Adds calls."""
+        ...
+
+    def save_calls(self, session_id: str, calls: Sequence[Call]) -> None:
+        """Writes the state of calls that exist."""
+        ...
+
+    # work for others
+
+    def needs(self, limit: int) -> list[Need]:
+        """Sessions that need a brain and have no live lease, longest first."""
+        ...
+
+    def request_release(self, ref: SessionRef, *, purge: bool) -> None:
+        """Notes that a session's hand must go."""
+        ...
+
+    def due_releases(self, limit: int) -> list[HandRelease]:
+        """Releases whose time has come."""
+        ...
+
+    def finish_release(self, release_id: int) -> None:
+        """Strikes a release off the list."""
+        ...
+
+    def postpone_release(self, release_id: int, delay_micros: int) -> None:
+        """Has a failed release tried again later."""
+        ...
+
+
+class SessionStore(Protocol):
+    """Where sessions are kept."""
+
+    async def read(self, fn: Callable[[Transaction], T], /) -> T:
+        """Runs `fn` on a snapshot of what is committed."""
+        ...
+
+    async def write(self, fn: Callable[[Transaction], T], /) -> T:
+        """Runs `fn` in a transaction and returns once it is durable. Raises what `fn` raises."""
+        ...

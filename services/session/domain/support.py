@@ -1,0 +1,32 @@
+"""What of the contract this release does not run: refused by name, never swallowed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from services.session.domain.admission import refuse
+
+if TYPE_CHECKING:
+    from drover.environment.v1 import environment_pb2
+    from drover.session.v1 import session_service_pb2
+
+_NOT_YET = "not supported by this release"
+
+
+def check_request(request: session_service_pb2.CreateSessionRequest) -> None:
+    """Raises INVALID_ARGUMENT for a session that nothing would run."""
+    if request.HasField("budget"):
+        raise refuse("budget", f"budgets are {_NOT_YET}")
+    if request.resources:
+        raise refuse("resources", f"resources are {_NOT_YET}")
+    if request.vault_ids:
+        raise refuse("vault_ids", f"vaults are {_NOT_YET}")
+
+
+def check_environment(environment: environment_pb2.Environment) -> None:
+    """Raises INVALID_ARGUMENT for an environment that no sandbox can be made from."""
+    if environment.config.HasField("self_hosted"):
+        raise refuse("environment_id", f"self_hosted environments are {_NOT_YET}")
+    packages = environment.config.cloud.packages
+    if any(getattr(packages, field.name) for field in packages.DESCRIPTOR.fields):
+        raise refuse("environment_id", f"environments with packages are {_NOT_YET}")

@@ -1,0 +1,76 @@
+"""Seeing to it that the hand of a session that has ended goes, however often it takes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from chassis.errors import DroverError, Reason
+
+if TYPE_CHECKING:
+    from services.session.domain.news import News
+    from services.session.domain.ports import HandRelease, SessionStore
+    from services.session.domain.session import SessionRef
+
+_BATCH: Final = 50
+_EVERY_SECONDS: Final = 5.0
+_FIRST_DELAY: Final = 1_000_000
+_LONGEST_DELAY: Final = 60_000_000
+
+_log = structlog.get_logger("session.hands")
+
+
+class Hands(Protocol):
+    """The hands service, as far as sessions end."""
+
+    async def release(self, ref: SessionRef, *, purge: bool) -> None:
+        """Ends a session's hand; with `purge` its workspace goes too. Raises `DroverError`."""
+        ...
+
+
+class HandReleases:
+    """Works off the list of hands to release, which outlives this process."""
+
+    def __init__(self, store: SessionStore, hands: Hands) -> None:
+        self._store = store
+        self._hands = hands
+        self._due = asyncio.Event()
+
+    def hear(self, news: News) -> None:
+        """Looks at the list when a session has ended."""
+        if news.ends:
+            self._due.set()
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        while True:
+            try:
+                await self.release_due()
+            except DroverError as error:
+                _log.warning("releases_failed", reason=error.reason, message=error.message)
+            try:
+                async with asyncio.timeout(_EVERY_SECONDS):
+                    await self._due.wait()
+            except TimeoutError:
+                continue
+            finally:
+                self._due.clear()
+
+    async def release_due(self) -> None:
+        """Releases every hand whose time has come."""
+        while releases := await self._store.read(lambda tx: tx.due_releases(_BATCH)):
+            for release in releases:
+                await self._release(release)
+
+    async def _release(self, release: HandRelease) -> None:
+        try:
+            await self._hands.release(release.ref, purge=release.purge)
+        except DroverError as error:
+            if error.reason is not Reason.NOT_FOUND:
+                _log.info("release_failed", session_id=release.ref.session_id, reason=error.reason)
+                delay = min(_FIRST_DELAY << min(release.attempts, 10), _LONGEST_DELAY)
+                await self._store.write(lambda tx: tx.postpone_release(release.id, delay))
+                return
+        await self._store.write(lambda tx: tx.finish_release(release.id))

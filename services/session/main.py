@@ -1,0 +1,115 @@
+"""The session process: builds the service and runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import grpc.aio
+import structlog
+
+from chassis import lifecycle
+from chassis.clock import SystemClock
+from chassis.db import open_database
+from chassis.grpc.channel import open_channel
+from chassis.grpc.server import GrpcServer
+from chassis.ids import new_id
+from chassis.settings import Settings
+from drover.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
+from services.session.clients.brain import BrainClient
+from services.session.clients.hands import HandsClient
+from services.session.clients.registry import Registry
+from services.session.commits import Commits, Listener
+from services.session.dispatch import Dispatcher
+from services.session.domain.cursor import Cursors
+from services.session.feed import Feed
+from services.session.hands import HandReleases
+from services.session.leases import Leases
+from services.session.rpc.parts import Parts
+from services.session.rpc.servicer import SessionRpc
+from services.session.store.store import SqlSessionStore
+from services.session.store.tables import metadata
+
+SERVICE = "session"
+_STOP_SECONDS = 1.0
+"""Streams end with the process: only what is nearly done is waited for."""
+
+
+class SessionSettings(Settings):
+    """The session service needs nothing beyond what every process has."""
+
+
+async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
+    """A started session service; `stack` stops it and closes its database.
+
+    Without brain addresses sessions wait for a brain; without a hands address the hands of ended
+    sessions stay on the list of those to be released.
+    """
+    token = settings.token()
+
+    def channel(address: str) -> grpc.aio.Channel:
+        opened = open_channel(address, token)
+        stack.push_async_callback(opened.close, None)
+        return opened
+
+    database = await open_database(settings.database(SERVICE), metadata)
+    stack.push_async_callback(database.close)
+    store = SqlSessionStore(database, SystemClock())
+    await store.check_schema()
+
+    feed, leases = Feed(), Leases()
+    brains = [BrainClient(address, channel(address)) for address in settings.brain_addresses]
+    dispatcher = Dispatcher(brains, store)
+    listeners: list[Listener] = [dispatcher, leases, feed]
+    releases = None
+    if settings.hands_address:
+        releases = HandReleases(store, HandsClient(channel(settings.hands_address)))
+        listeners.append(releases)
+    commits = await stack.enter_async_context(Commits(store, listeners))
+    parts = Parts(
+        store=store,
+        commits=commits,
+        feed=feed,
+        leases=leases,
+        registry=Registry(channel(settings.registry_address)),
+        cursors=Cursors(token.open().encode()),
+        ids=new_id,
+    )
+    server = GrpcServer(settings.listen, token, reflection=settings.reflection)
+    server.add(add_SessionServiceServicer_to_server, SessionRpc(parts))
+    await server.start()
+    stack.push_async_callback(server.stop, _STOP_SECONDS)
+    # After the server, since a brain that is woken calls back at once.
+    await stack.enter_async_context(
+        _running(dispatcher.run(commits), *([releases.run()] if releases else []))
+    )
+    return server
+
+
+@asynccontextmanager
+async def _running(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Runs work in the background for as long as the context is open."""
+    async with asyncio.TaskGroup() as tasks:
+        started = [tasks.create_task(one) for one in work]
+        try:
+            yield
+        finally:
+            for task in started:
+                task.cancel()
+
+
+def main() -> None:
+    """Runs the session service until it is told to stop."""
+    settings = SessionSettings()
+
+    async def serve(stack: AsyncExitStack, stop: asyncio.Event) -> None:
+        server = await build(settings, stack)
+        structlog.get_logger(SERVICE).info("listening", address=server.address)
+        await stop.wait()
+
+    lifecycle.run(serve, service=SERVICE, log_level=settings.log_level)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""SessionService on the wire, one module per concern."""

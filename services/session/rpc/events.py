@@ -1,0 +1,104 @@
+"""Reading and sending events."""
+
+# ruff: noqa: N802  # gRPC calls methods by the contract's names
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drover.session.v1 import session_service_pb2 as pb
+from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
+from services.session.domain import event as events_of
+from services.session.domain.accept import accept
+from services.session.domain.admission import refuse
+from services.session.domain.append import Holder, emit
+from services.session.domain.listing import EventsQuery, Place, list_events
+from services.session.rpc.parts import ref, time_range
+
+if TYPE_CHECKING:
+    from drover.event.v1 import event_pb2
+    from services.session.domain.news import News
+    from services.session.domain.ports import Transaction
+    from services.session.domain.session import SessionRef
+    from services.session.rpc.parts import Parts
+
+_DEFAULT_LIMIT: Final = 1000
+
+
+class EventsRpc(SessionServiceServicer):
+    """The part of the service that is about single events."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def GetEvents(
+        self, request: pb.GetEventsRequest, _context: object
+    ) -> pb.GetEventsResponse:
+        """Any slice of a session's log, with what waits in its inbox at the end."""
+        query, session = _query(request), ref(request.session_id)
+        events, next_page = await list_page(
+            self._parts,
+            session,
+            query,
+            # The page size is the caller's to change from page to page.
+            scope=(
+                "events",
+                session,
+                query.descending,
+                query.types,
+                query.times,
+                query.after_seq,
+                query.before_seq,
+            ),
+            page=request.page if request.HasField("page") else None,
+        )
+        return pb.GetEventsResponse(data=events, next_page=next_page)
+
+    async def EmitEvents(
+        self, request: pb.EmitEventsRequest, _context: object
+    ) -> pb.EmitEventsResponse:
+        """Sends events to a session: all are stored, or none."""
+        parts, session = self._parts, ref(request.session_id)
+
+        def write(tx: Transaction) -> tuple[list[event_pb2.Event], News]:
+            if request.generation:
+                return emit(tx, Holder(session, request.generation), request.events, parts.ids)
+            accepted = accept(tx, session, request.events, parts.ids)
+            return accepted.events, accepted.news
+
+        return pb.EmitEventsResponse(data=await parts.commits.write(write))
+
+
+async def list_page(
+    parts: Parts, session: SessionRef, query: EventsQuery, *, scope: object, page: str | None
+) -> tuple[list[event_pb2.Event], str | None]:
+    """A page of events, and the cursor of the next one."""
+    place = None
+    if page is not None:
+        head, tail, in_inbox, at = parts.cursors.open(scope, page)
+        place = Place(int(head or 0), int(tail or 0), bool(in_inbox), int(at or 0))
+    result = await parts.store.read(lambda tx: list_events(tx, session, query, place))
+    following = result.next
+    if following is None:
+        return result.events, None
+    values = [following.head, following.tail, following.in_inbox, following.at]
+    return result.events, parts.cursors.seal(scope, values)
+
+
+def _query(request: pb.GetEventsRequest) -> EventsQuery:
+    for index, wanted in enumerate(request.types):
+        if wanted not in events_of.listable_types():
+            raise refuse(f"types.{index}", f"{wanted} is not an event type that is listed")
+    return EventsQuery(
+        limit=request.limit if request.HasField("limit") else _DEFAULT_LIMIT,
+        descending=request.order == pb.SORT_ORDER_DESC,
+        types=tuple(sorted(set(request.types))),
+        times=time_range(
+            gt=request.created_at_gt if request.HasField("created_at_gt") else None,
+            gte=request.created_at_gte if request.HasField("created_at_gte") else None,
+            lt=request.created_at_lt if request.HasField("created_at_lt") else None,
+            lte=request.created_at_lte if request.HasField("created_at_lte") else None,
+        ),
+        after_seq=request.after_seq if request.HasField("after_seq") else 0,
+        before_seq=request.before_seq if request.HasField("before_seq") else None,
+    )

@@ -1,0 +1,97 @@
+"""Sessions: create, read, change, archive, delete."""
+
+# ruff: noqa: N802  # gRPC calls methods by the contract's names
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from chassis.context import current_call
+from drover.session.v1 import session_service_pb2 as pb
+from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
+from services.session.clients.registry import refuse_archived
+from services.session.domain import lifecycle, update, view
+from services.session.domain.session import SessionDetails
+from services.session.domain.support import check_environment, check_request
+from services.session.rpc.parts import ref
+
+if TYPE_CHECKING:
+    from services.session.rpc.parts import Parts
+
+_log = structlog.get_logger("session.sessions")
+
+
+class SessionsRpc(SessionServiceServicer):
+    """The part of the service that is about sessions as a whole."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def CreateSession(
+        self, request: pb.CreateSessionRequest, _context: object
+    ) -> pb.CreateSessionResponse:
+        """Creates a session, with input or idle."""
+        parts, workspace_id = self._parts, current_call().workspace_id
+        check_request(request)
+        agent, environment = await parts.registry.resolve(request.agent, request.environment_id)
+        refuse_archived(environment)
+        check_environment(environment)
+        details = SessionDetails(
+            environment_id=environment.id,
+            agent=agent,
+            environment=environment.config,
+            title=request.title if request.HasField("title") else None,
+            metadata=dict(request.metadata),
+        )
+        snapshot = await parts.commits.write(
+            lambda tx: lifecycle.create(
+                tx, workspace_id, details, request.initial_events, parts.ids
+            )
+        )
+        _log.info("session_created", session_id=snapshot.state.id)
+        return pb.CreateSessionResponse(session=view.session(snapshot))
+
+    async def GetSession(
+        self, request: pb.GetSessionRequest, _context: object
+    ) -> pb.GetSessionResponse:
+        """Reads a session."""
+        session = ref(request.session_id)
+        snapshot = await self._parts.store.read(lambda tx: lifecycle.read(tx, session))
+        return pb.GetSessionResponse(session=view.session(snapshot))
+
+    async def UpdateSession(
+        self, request: pb.UpdateSessionRequest, _context: object
+    ) -> pb.UpdateSessionResponse:
+        """Changes a session. A change is an event of its log."""
+        parts, session = self._parts, ref(request.session_id)
+        update.check(request)
+        change = update.Change(request)
+        if change.names("agent"):
+            before = await parts.store.read(lambda tx: lifecycle.read(tx, session))
+            update.check_agent_free(before)
+            revised = await parts.registry.revise(before.details.agent, request.agent)
+            change = update.Change(request, revised, before.details.agent)
+        snapshot = await parts.commits.write(
+            lambda tx: update.update(tx, session, change, parts.ids)
+        )
+        return pb.UpdateSessionResponse(session=view.session(snapshot))
+
+    async def ArchiveSession(
+        self, request: pb.ArchiveSessionRequest, _context: object
+    ) -> pb.ArchiveSessionResponse:
+        """Ends a session; its log stays readable. Refused while it runs."""
+        parts, session = self._parts, ref(request.session_id)
+        snapshot = await parts.commits.write(lambda tx: lifecycle.archive(tx, session, parts.ids))
+        _log.info("session_archived", session_id=request.session_id)
+        return pb.ArchiveSessionResponse(session=view.session(snapshot))
+
+    async def DeleteSession(
+        self, request: pb.DeleteSessionRequest, _context: object
+    ) -> pb.DeleteSessionResponse:
+        """Deletes a session with its log. Refused while it runs."""
+        parts, session = self._parts, ref(request.session_id)
+        await parts.commits.write(lambda tx: (None, lifecycle.delete(tx, session, parts.ids)))
+        _log.info("session_deleted", session_id=request.session_id)
+        return pb.DeleteSessionResponse(id=request.session_id)

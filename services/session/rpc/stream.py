@@ -1,0 +1,165 @@
+"""Following a session from now, or from behind an event, without gap or repetition."""
+
+# ruff: noqa: N802  # gRPC calls methods by the contract's names
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from chassis.errors import DroverError, Reason
+from drover.session.v1 import session_service_pb2 as pb
+from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
+from services.session.domain.accept import not_found
+from services.session.domain.admission import refuse
+from services.session.domain.ports import LogQuery
+from services.session.rpc.parts import Context, ref
+from services.session.rpc.threads import thread_not_found
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from drover.event.v1 import event_pb2
+    from services.session.domain.ports import Transaction
+    from services.session.domain.session import SessionRef, SessionState
+    from services.session.feed import Subscription
+    from services.session.rpc.parts import Parts
+
+    Send = Callable[[pb.StreamEventsResponse], Awaitable[None]]
+
+_PAGE_EVENTS: Final = 500
+_PAGE_BYTES: Final = 4 * 1024 * 1024
+
+
+class StreamRpc(SessionServiceServicer):
+    """The part of the service that is followed live."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def StreamEvents(  # type: ignore[override]  # grpc.aio takes coroutines that write too
+        self, request: pb.StreamEventsRequest, context: Context
+    ) -> None:
+        """Follows a session's log from where it is now, or from behind an event."""
+        await self._follow(request, context, None, context.write)
+
+    async def StreamThreadEvents(  # type: ignore[override]
+        self, request: pb.StreamThreadEventsRequest, context: Context
+    ) -> None:
+        """Follows one thread, as StreamEvents."""
+
+        async def send(frame: pb.StreamEventsResponse) -> None:
+            if frame.HasField("event"):
+                await context.write(pb.StreamThreadEventsResponse(event=frame.event))
+            else:
+                await context.write(pb.StreamThreadEventsResponse(preview=frame.preview))
+
+        await self._follow(request, context, request.thread_id, send)
+
+    async def _follow(
+        self,
+        request: pb.StreamEventsRequest | pb.StreamThreadEventsRequest,
+        context: Context,
+        thread_id: str | None,
+        send: Send,
+    ) -> None:
+        session, feed = ref(request.session_id), self._parts.feed
+        after = request.after_event_id if request.HasField("after_event_id") else None
+        # First the subscription, then the position: whatever is committed in between is seen, and
+        # its position tells whether it has been seen already.
+        subscription = feed.subscribe(session.session_id, frozenset(request.event_deltas))
+        try:
+            state, position = await self._parts.store.read(
+                lambda tx: _start(tx, session, thread_id, after)
+            )
+            await context.send_initial_metadata(())
+            follower = _Follower(self._parts, session, subscription, send, position)
+            if position < state.head_seq:
+                await follower.catch_up()
+            if not state.ended:
+                await follower.run()
+        finally:
+            feed.unsubscribe(session.session_id, subscription)
+
+
+def _start(
+    tx: Transaction, session: SessionRef, thread_id: str | None, after: str | None
+) -> tuple[SessionState, int]:
+    state = tx.state(session)
+    if state is None:
+        raise not_found(session)
+    # The session's own log is the primary thread's, and there is no other yet.
+    if thread_id is not None and thread_id != state.primary_thread_id:
+        raise thread_not_found(thread_id)
+    if after is None:
+        return state, state.head_seq
+    event = tx.find(session.session_id, [after]).get(after)
+    if event is None or not event.seq:
+        raise refuse("after", "the session's log has no such event")
+    return state, event.seq
+
+
+class _Follower:
+    """Sends one subscriber what it is due, in the order of the log."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        session: SessionRef,
+        subscription: Subscription,
+        send: Send,
+        position: int,
+    ) -> None:
+        self._parts = parts
+        self._ref = session
+        self._subscription = subscription
+        self._send = send
+        self._position = position
+        self._last_id = ""
+
+    async def run(self) -> None:
+        """Follows until the session ends."""
+        subscription = self._subscription
+        while True:
+            frames = await subscription.take()
+            ended = subscription.ended
+            if subscription.overflowed:
+                subscription.overflowed = False
+                await self.catch_up()
+            for frame in frames:
+                if frame.seq > self._position + 1:
+                    await self.catch_up()
+                if not frame.seq or frame.seq > self._position:
+                    await self._deliver(frame.response, frame.seq)
+            if ended:
+                return
+
+    async def catch_up(self) -> None:
+        """Sends what the log has beyond the subscriber's position."""
+        more = True
+        while more:
+            events, more = await self._parts.store.read(self._page)
+            for event in events:
+                self._subscription.end_previews(event)
+                await self._deliver(pb.StreamEventsResponse(event=event), event.seq)
+
+    def _page(self, tx: Transaction) -> tuple[list[event_pb2.Event], bool]:
+        state = tx.state(self._ref)
+        if state is None:
+            return [], False
+        query = LogQuery(self._position, state.head_seq, _PAGE_EVENTS, _PAGE_BYTES)
+        return tx.log(state.id, query)
+
+    async def _deliver(self, response: pb.StreamEventsResponse, seq: int) -> None:
+        try:
+            async with asyncio.timeout(self._parts.stuck_seconds):
+                await self._send(response)
+        except TimeoutError:
+            raise DroverError(
+                Reason.RESOURCE_EXHAUSTED,
+                "the reader took nothing for too long: go on behind the last event",
+                last_event_id=self._last_id,
+            ) from None
+        if seq:
+            self._position = seq
+            self._last_id = response.event.id

@@ -1,0 +1,1 @@
+"""Sessions in a relational database, through SQLAlchemy Core."""

@@ -1,0 +1,158 @@
+"""The tables of the session service.
+
+Times are microseconds since 1970 by the database's clock. Events are kept as serialized protobuf,
+with beside them the few columns that are searched by, so that fields which this release does not
+know survive.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    UniqueConstraint,
+    text,
+)
+
+SCHEMA_VERSION: Final = 1
+
+metadata = MetaData()
+
+schema = Table("schema_version", metadata, Column("version", Integer, primary_key=True))
+
+# Narrow, since every append rewrites its row.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("workspace_id", String, nullable=False),
+    Column("agent_id", String, nullable=False),
+    Column("agent_version", Integer, nullable=False),
+    Column("primary_thread_id", String, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("archived_at", BigInteger),
+    Column("status", SmallInteger, nullable=False),
+    Column("running_since", BigInteger),
+    Column("active_micros", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("stop", SmallInteger, nullable=False),
+    Column("head_seq", BigInteger, nullable=False),
+    Column("head_at", BigInteger, nullable=False),
+    Column("inbox_tail", BigInteger, nullable=False),
+    Column("waiting_interrupts", Integer, nullable=False),
+    Column("waiting_confirmations", Integer, nullable=False),
+    Column("waiting_messages", Integer, nullable=False),
+    Column("unanswered", Integer, nullable=False),
+    Column("needs_brain", Boolean, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("holder", String, nullable=False),
+    Column("lease_expires_at", BigInteger),
+    Column("usage", LargeBinary, nullable=False),
+)
+Index("sessions_by_age", sessions.c.workspace_id, sessions.c.created_at, sessions.c.id)
+Index(
+    "sessions_that_need_a_brain",
+    sessions.c.updated_at,
+    sqlite_where=text("needs_brain = 1"),
+    postgresql_where=text("needs_brain"),
+)
+
+
+def _session_id(*, primary_key: bool = False) -> Column[str]:
+    reference = ForeignKey("sessions.id", ondelete="CASCADE")
+    return Column("session_id", String, reference, primary_key=primary_key, nullable=False)
+
+
+details = Table(
+    "session_details",
+    metadata,
+    _session_id(primary_key=True),
+    Column("environment_id", String, nullable=False),
+    Column("title", String),
+    Column("metadata", String, nullable=False),
+    Column("agent", LargeBinary, nullable=False),
+    Column("environment", LargeBinary, nullable=False),
+)
+
+threads = Table(
+    "threads",
+    metadata,
+    Column("id", String, primary_key=True),
+    _session_id(),
+    Column("parent_thread_id", String),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("archived_at", BigInteger),
+    Column("status", SmallInteger, nullable=False),
+    Column("running_since", BigInteger),
+    Column("active_micros", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+)
+Index("threads_by_session", threads.c.session_id)
+
+events = Table(
+    "events",
+    metadata,
+    _session_id(primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("event_id", String, nullable=False),
+    Column("type", String, nullable=False),
+    Column("thread_id", String, nullable=False),
+    Column("processed_at", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("session_id", "event_id"),
+)
+
+inbox = Table(
+    "inbox",
+    metadata,
+    _session_id(primary_key=True),
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("event_id", String, nullable=False),
+    Column("kind", SmallInteger, nullable=False),
+    Column("type", String, nullable=False),
+    Column("taken_seq", BigInteger),
+    # Empty once taken: the log has it.
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("session_id", "event_id"),
+)
+Index(
+    "inbox_waiting",
+    inbox.c.session_id,
+    inbox.c.position,
+    sqlite_where=text("taken_seq IS NULL"),
+    postgresql_where=text("taken_seq IS NULL"),
+)
+
+calls = Table(
+    "calls",
+    metadata,
+    _session_id(primary_key=True),
+    Column("call_id", String, primary_key=True),
+    Column("kind", SmallInteger, nullable=False),
+    Column("state", SmallInteger, nullable=False),
+    Column("result_id", String, nullable=False),
+)
+
+releases = Table(
+    "hand_releases",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("workspace_id", String, nullable=False),
+    Column("session_id", String, nullable=False),
+    Column("purge", Boolean, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("due_at", BigInteger, nullable=False),
+)
