@@ -162,8 +162,8 @@ class MessagesProtocol(asyncio.Protocol):
         body = reply.body(request.streaming, self._script.new_id)
         head = self._head(request, reply)
         if not reply.pauses and reply.cut_after is None:
+            request.state.answered = True  # before the client can look at it
             self._write(head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
-            request.state.answered = True
             return
         upto = len(body) if reply.cut_after is None else offset_of(body, reply.cut_after)
         pauses = sorted(
@@ -192,8 +192,8 @@ class MessagesProtocol(asyncio.Protocol):
                 await wait.passed()
             else:
                 await asyncio.sleep(wait)
-        self._write_chunk(body[at:])
         request.state.answered = True
+        self._write_chunk(body[at:])
         self._script.changed()
         self._task = None
         if cut and self._transport is not None:
