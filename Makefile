@@ -38,12 +38,20 @@ export TASK
 test: setup ## Runs the whole test suite; ARGS="..." goes to pytest.
 	$(BIN)/python -m pytest $(ARGS)
 
-.PHONY: check
-check: setup ## Lint, types, import rules and the contract.
+.PHONY: check lint types imports contract
+check: lint types imports contract ## Lint, types, import rules and the contract.
+
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: setup
 	$(BIN)/mypy
+
+imports: setup
 	$(BIN)/lint-imports
+
+contract: setup
 	PYTHON=$(BIN)/python scripts/proto.sh lint
 	PYTHON=$(BIN)/python scripts/proto.sh breaking
 	PYTHON=$(BIN)/python scripts/proto.sh fresh

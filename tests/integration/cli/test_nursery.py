@@ -127,7 +127,7 @@ async def test_services_outlive_the_warm_process_and_it_is_made_anew(tmp_path: P
 
 async def test_module_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     async with nursery(tmp_path) as warm:
-        with pytest.raises(LaunchError, match="No module named .*missing"):
+        with pytest.raises(LaunchError, match=r"No module named .*missing"):
             await warm.launch(order(tmp_path, "missing"))
         wanted = order(tmp_path)
         child = await warm.launch(wanted)
