@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.e2e.stack import Stack
+from tests.e2e.stack import Stack, running_stack
 
 
 @pytest.fixture(scope="session")
 def live_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One stack for every test that breaks nothing."""
-    from tests.e2e.stack import running_stack
-
     with running_stack(tmp_path_factory.mktemp("stack")) as stack:
         yield stack
 
@@ -31,8 +27,6 @@ def stack(live_stack: Stack) -> Iterator[Stack]:
 @pytest.fixture(scope="module")
 def fault_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One stack for a module that kills its services."""
-    from tests.e2e.stack import running_stack
-
     with running_stack(tmp_path_factory.mktemp("fault")) as stack:
         yield stack
 

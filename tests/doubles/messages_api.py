@@ -107,6 +107,11 @@ def one_tool(request: Request) -> Reply:
     return tools(ToolUse("bash", {"command": "true"}))
 
 
+def bench(request: Request) -> Reply:
+    """One tool for a session that asks to `use a tool`, else one line of text."""
+    return one_tool(request) if b"use a tool" in request.raw else text("ok")
+
+
 class MessagesApi:
     """The script and the record of one double. Its methods may be called from any thread."""
 
@@ -133,6 +138,14 @@ class MessagesApi:
     def default(self, answer: Answerer) -> None:
         """Answer requests that no rule matches with `answer(request)`."""
         self._default = answer
+
+    def reset(self) -> None:
+        """Forget the script and the record."""
+        with self._changed:
+            self._rules.clear()
+            self.requests.clear()
+            self.unmatched.clear()
+            self._default = unscripted
 
     @property
     def pending(self) -> int:
@@ -238,7 +251,7 @@ def running(api: MessagesApi | None = None, port: int = 0) -> Iterator[MessagesA
 
 
 async def _serve_bench(port: int, mode: str, first_token_delay: float) -> None:
-    answers: dict[str, Answerer] = {"echo": echo, "one_tool": one_tool}
+    answers: dict[str, Answerer] = {"bench": bench, "echo": echo, "one_tool": one_tool}
     chosen = answers[mode]
 
     def answer(request: Request) -> Reply:
@@ -258,7 +271,7 @@ def main() -> None:
     """Serve a fixed behaviour until told to stop; prints one `ready <url>` line."""
     parser = argparse.ArgumentParser(description="Messages-API double")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--mode", choices=["echo", "one_tool"], default="echo")
+    parser.add_argument("--mode", choices=["bench", "echo", "one_tool"], default="echo")
     parser.add_argument("--first-token-delay", type=float, default=0.0, help="seconds")
     arguments = parser.parse_args()
     uvloop.run(_serve_bench(arguments.port, arguments.mode, arguments.first_token_delay))

@@ -1,4 +1,4 @@
-"""A real stack under test: `drover up` over the scripted model, with everything a test may break."""
+"""A real stack under test: `drover up` over the scripted model, and ways to break it."""
 
 from __future__ import annotations
 

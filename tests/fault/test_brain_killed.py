@@ -21,7 +21,7 @@ def test_brain_killed_in_a_tool_call_is_replaced_and_the_command_runs_once(
         session = new_session(client)
         send(client, session.id, "work")
         workspace = stack.workspace(session.id)
-        stack.wait_for(lambda: (workspace / "begun").exists(), "the command to begin")
+        stack.wait_for((workspace / "begun").exists, "the command to begin")
         before = stack.pids("brain-1", "brain-2")
         stack.kill("brain-1")
         stack.kill("brain-2")
