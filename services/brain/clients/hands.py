@@ -95,7 +95,7 @@ class GrpcHands:
         clock: Clock,
         session_id: str,
         generation: int,
-        environment: EnvironmentConfig,
+        environment: EnvironmentConfig | None,
     ) -> None:
         self._stub = stub
         self._clock = clock

@@ -17,7 +17,9 @@ from services.brain.loop.turn import Turns
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from drover.environment.v1.environment_pb2 import EnvironmentConfig
     from drover.hands.v1.hands_service_pb2_grpc import HandsServiceAsyncStub
+    from drover.session.v1.session_pb2 import Session
     from drover.session.v1.session_service_pb2_grpc import SessionServiceAsyncStub
     from services.brain.harness.registry import HarnessRegistry
     from services.brain.loop.state_cache import StateCache
@@ -67,7 +69,7 @@ class Worker:
                         ports.clock,
                         session_id,
                         lease.generation,
-                        lease.session.environment,
+                        _environment(lease.session),
                     )
                     turns = Turns(ports, log, lease, hands, tasks)
                     log.listen(turns.on_input)
@@ -78,6 +80,10 @@ class Worker:
         # Only now is it sure that the log is what was folded.
         self._cache.put(CachedState(log.harness.name, log.state))
         return lease.generation
+
+
+def _environment(session: Session) -> EnvironmentConfig | None:
+    return session.environment if session.HasField("environment") else None
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:

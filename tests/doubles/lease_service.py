@@ -1,0 +1,317 @@
+"""The part of SessionService that a brain sees, in memory, with faults that a test can order.
+
+It follows `lease.proto` and ARCHITECTURE §4 as closely as a brain can tell; everything else of the
+service is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from chassis.errors import DroverError, Reason
+from chassis.ids import new_id
+from drover.event.v1.content_pb2 import ContentBlock, TextBlock
+from drover.event.v1.event_pb2 import Event
+from drover.event.v1.user_event_pb2 import (
+    CONFIRMATION_RESULT_ALLOW,
+    CONFIRMATION_RESULT_DENY,
+    UserCustomToolResult,
+    UserInterrupt,
+    UserMessage,
+    UserToolConfirmation,
+)
+from drover.session.v1 import lease_pb2 as pb
+from drover.session.v1.preview_pb2 import Preview
+from drover.session.v1.session_pb2 import Session
+from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
+
+_CONTROL = ("user_interrupt", "user_tool_confirmation")
+_WAITS = ("requires_action", "budget_reached")
+
+
+def kind(event: Event) -> str:
+    return event.WhichOneof("payload") or ""
+
+
+class FakeSession:
+    """One session: its log, its inbox, its open calls, its lease."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.log: list[Event] = []
+        self.inbox: list[Event] = []
+        self.calls: dict[str, str] = {}
+        self.previews: list[Preview] = []
+        self.generation = 0
+        self.held = False
+        self.stop = "end_turn"
+        self.waits_for: list[str] = []
+        self.appends: list[pb.AppendEvents] = []
+        self.opens: list[pb.OpenLease] = []
+        self.renewals = 0
+        self.changed = asyncio.Event()
+        self.connection: asyncio.Queue[pb.HoldLeaseResponse | DroverError] | None = None
+        # Faults: break the connection before, or after, the append that a test picks.
+        self.break_before: Callable[[pb.AppendEvents], bool] | None = None
+        self.break_after: Callable[[pb.AppendEvents], bool] | None = None
+        self.before_append: Callable[[pb.AppendEvents], None] | None = None
+        self._clock = 1_700_000_000
+
+    # What clients do.
+
+    def send(self, *events: Event) -> list[Event]:
+        """Accepts client events: answers enter the log, the rest the inbox."""
+        for event in events:
+            event.id = event.id or new_id("sevt")
+            if kind(event) == "user_custom_tool_result":
+                call_id = event.user_custom_tool_result.custom_tool_use_id
+                if self.calls.get(call_id) == "open":
+                    self.calls[call_id] = "closed"
+                    self._append(event)
+            else:
+                if kind(event) == "user_tool_confirmation":
+                    self.calls[event.user_tool_confirmation.tool_use_id] = "answered"
+                self.inbox.append(event)
+        waiting = self.waiting()
+        waiting.log_grown = any(kind(event) == "user_custom_tool_result" for event in events)
+        self._push(pb.HoldLeaseResponse(input_waiting=waiting))
+        self._notify()
+        return list(events)
+
+    def message(self, *texts: str) -> Event:
+        content = [ContentBlock(text=TextBlock(text=text)) for text in texts]
+        return self.send(Event(user_message=UserMessage(content=content)))[0]
+
+    def interrupt(self) -> Event:
+        return self.send(Event(user_interrupt=UserInterrupt()))[0]
+
+    def confirm(self, call_id: str, *, allow: bool, message: str | None = None) -> Event:
+        verdict = CONFIRMATION_RESULT_ALLOW if allow else CONFIRMATION_RESULT_DENY
+        confirmation = UserToolConfirmation(
+            tool_use_id=call_id, result=verdict, deny_message=message
+        )
+        return self.send(Event(user_tool_confirmation=confirmation))[0]
+
+    def answer(self, call_id: str, text: str) -> Event:
+        content = [ContentBlock(text=TextBlock(text=text))]
+        answer = UserCustomToolResult(custom_tool_use_id=call_id, content=content)
+        return self.send(Event(user_custom_tool_result=answer))[0]
+
+    # What tests look at.
+
+    @property
+    def kinds(self) -> list[str]:
+        return [kind(event) for event in self.log]
+
+    def of(self, name: str) -> list[Event]:
+        return [event for event in self.log if kind(event) == name]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Returns once `condition` holds; fails after 10 s."""
+        async with asyncio.timeout(10):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+    # Faults.
+
+    def break_connection(self, reason: Reason = Reason.UNAVAILABLE) -> None:
+        if self.connection is not None:
+            self.connection.put_nowait(DroverError(reason, "the connection broke"))
+
+    def revoke(self) -> None:
+        """The lease passes on."""
+        self.generation += 1
+        self.held = False
+        self.break_connection(Reason.LEASE_LOST)
+
+    # What the service does.
+
+    def waiting(self) -> pb.InputWaiting:
+        kinds = {kind(event) for event in self.inbox}
+        return pb.InputWaiting(
+            interrupt="user_interrupt" in kinds,
+            confirmation="user_tool_confirmation" in kinds,
+            message="user_message" in kinds,
+        )
+
+    def append(self, request: pb.AppendEvents, sent: int) -> pb.Appended:
+        if self.before_append is not None:
+            self.before_append(request)
+        others = self.log[sent:]
+        known = {event.id for event in self.log}
+        fresh = [event for event in request.events if event.id not in known]
+        taken = self._choose(request.take) if fresh or not request.events else []
+        left = [event for event in self.inbox if event not in taken]
+        if request.release and self._pending(left, fresh):
+            return pb.Appended(
+                request_id=request.request_id,
+                others=others,
+                head_seq=len(self.log),
+                input=self.waiting(),
+                input_pending=True,
+            )
+        self.inbox = left
+        for event in taken:
+            self._append(event)
+        for event in fresh:
+            self._add(event)
+        self.appends.append(request)
+        self.held = not request.release
+        self._notify()
+        return pb.Appended(
+            request_id=request.request_id,
+            taken=taken,
+            others=others,
+            head_seq=len(self.log),
+            input=self.waiting(),
+            released=request.release,
+        )
+
+    def _choose(self, take: int) -> list[Event]:
+        interrupts = [event for event in self.inbox if kind(event) == "user_interrupt"]
+        control = [event for event in self.inbox if kind(event) == "user_tool_confirmation"]
+        messages = [event for event in self.inbox if kind(event) == "user_message"]
+        if take == pb.TAKE_INPUT_ALL:
+            return interrupts + [event for event in self.inbox if event not in interrupts]
+        if take == pb.TAKE_INPUT_CONTROL:
+            return interrupts + control
+        if take == pb.TAKE_INPUT_NEXT:
+            return interrupts + control + ([] if interrupts else messages[:1])
+        return []
+
+    def _pending(self, left: list[Event], fresh: list[Event]) -> bool:
+        stop, waits_for = self.stop, self.waits_for
+        for event in fresh:
+            if kind(event) == "session_status_idle":
+                reason = event.session_status_idle.stop_reason
+                stop = reason.WhichOneof("reason") or ""
+                waits_for = list(reason.requires_action.event_ids)
+        if any(kind(event) in _CONTROL for event in left):
+            return True
+        if left and stop not in _WAITS:
+            return True
+        return any(self.calls.get(call_id, "open") != "open" for call_id in waits_for)
+
+    def _add(self, event: Event) -> None:
+        match kind(event):
+            case "agent_tool_use" | "agent_custom_tool_use":
+                self.calls[event.id] = "open"
+            case "agent_tool_result":
+                call_id = event.agent_tool_result.tool_use_id
+                assert call_id in self.calls, f"result of the unknown call {call_id}"
+                if self.calls[call_id] == "closed":
+                    return
+                self.calls[call_id] = "closed"
+            case "session_status_idle":
+                reason = event.session_status_idle.stop_reason
+                self.stop = reason.WhichOneof("reason") or ""
+                self.waits_for = list(reason.requires_action.event_ids)
+            case _:
+                pass
+        self._append(event)
+
+    def _append(self, event: Event) -> None:
+        self._clock += 1
+        event.seq = len(self.log) + 1
+        event.processed_at.seconds = self._clock
+        self.log.append(event)
+
+    def _push(self, response: pb.HoldLeaseResponse) -> None:
+        if self.connection is not None:
+            self.connection.put_nowait(response)
+
+    def _notify(self) -> None:
+        self.changed.set()
+
+
+class FakeSessions(SessionServiceServicer):
+    """Serves `HoldLease` for the sessions that a test has made."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, FakeSession] = {}
+        self.slice_size = 3
+
+    def add(self, session: Session) -> FakeSession:
+        self.by_id[session.id] = FakeSession(session)
+        return self.by_id[session.id]
+
+    async def HoldLease(
+        self, requests: AsyncIterator[pb.HoldLeaseRequest], _context: Any
+    ) -> AsyncIterator[pb.HoldLeaseResponse]:
+        opening = (await anext(aiter(requests))).open
+        session = self.by_id.get(opening.session_id)
+        if session is None:
+            raise DroverError(Reason.NOT_FOUND, "no such session")
+        session.opens.append(opening)
+        if opening.generation:
+            if opening.generation != session.generation or not session.held:
+                raise DroverError(Reason.LEASE_LOST, "the lease has passed on")
+        elif session.held:
+            raise DroverError(Reason.LEASE_HELD, "another brain is at work")
+        else:
+            session.generation += 1
+            session.held = True
+        head, generation = len(session.log), session.generation
+        queue = session.connection = asyncio.Queue()
+        yield pb.HoldLeaseResponse(
+            opened=pb.LeaseOpened(
+                generation=session.generation,
+                session=session.session,
+                head_seq=head,
+                input=session.waiting(),
+            )
+        )
+        for at in range(opening.after_seq, head, self.slice_size):
+            piece = session.log[at : min(at + self.slice_size, head)]
+            yield pb.HoldLeaseResponse(log=pb.LogSlice(events=piece))
+        reader = asyncio.create_task(self._read(requests, session, queue, head, generation))
+        try:
+            while True:
+                response = await queue.get()
+                if isinstance(response, DroverError):
+                    raise response
+                yield response
+                if response.appended.released:
+                    return
+        finally:
+            reader.cancel()
+            if session.connection is queue:
+                session.connection = None
+            session.changed.set()
+
+    async def _read(
+        self,
+        requests: AsyncIterator[pb.HoldLeaseRequest],
+        session: FakeSession,
+        queue: asyncio.Queue[pb.HoldLeaseResponse | DroverError],
+        sent: int,
+        generation: int,
+    ) -> None:
+        async for request in requests:
+            if session.generation != generation:
+                queue.put_nowait(DroverError(Reason.LEASE_LOST, "the lease has passed on"))
+                return None
+            match request.WhichOneof("request"):
+                case "append":
+                    append = request.append
+                    if session.break_before is not None and session.break_before(append):
+                        session.break_before = None
+                        return queue.put_nowait(DroverError(Reason.UNAVAILABLE, "broke"))
+                    ack = session.append(append, sent)
+                    sent = len(session.log)
+                    if session.break_after is not None and session.break_after(append):
+                        session.break_after = None
+                        return queue.put_nowait(DroverError(Reason.UNAVAILABLE, "broke"))
+                    queue.put_nowait(pb.HoldLeaseResponse(appended=ack))
+                case "preview":
+                    session.previews.append(request.preview)
+                    session.changed.set()
+                case "renew":
+                    session.renewals += 1
+                    queue.put_nowait(pb.HoldLeaseResponse(renewed=pb.LeaseRenewed()))
+                case _:
+                    pass
+        return None

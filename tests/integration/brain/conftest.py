@@ -1,0 +1,126 @@
+"""A brain beside doubles of the session service, the hands and the model, over real gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from chassis.clock import SystemClock
+from chassis.grpc.channel import open_channel
+from chassis.grpc.server import GrpcServer
+from chassis.ids import new_id
+from chassis.secret import Secret
+from drover.agent.v1.agent_pb2 import SessionAgent
+from drover.agent.v1.model_pb2 import ModelConfig
+from drover.agent.v1.tool_pb2 import AgentToolset, Tool
+from drover.hands.v1.hands_service_pb2_grpc import (
+    HandsServiceStub,
+    add_HandsServiceServicer_to_server,
+)
+from drover.session.v1.session_pb2 import Session
+from drover.session.v1.session_service_pb2_grpc import (
+    SessionServiceStub,
+    add_SessionServiceServicer_to_server,
+)
+from services.brain.domain.decision import Limits
+from services.brain.harness.registry import HarnessRegistry
+from services.brain.harness.standard import StandardHarness
+from services.brain.loop.pool import BrainPool
+from services.brain.loop.retry import RetryPolicy
+from services.brain.loop.state_cache import StateCache
+from services.brain.loop.sync_points import NoSyncPoints, SyncPoints
+from services.brain.loop.turn import Ports
+from services.brain.loop.worker import Worker
+from tests.doubles.hands_service import FakeHands
+from tests.doubles.lease_service import FakeSession, FakeSessions
+from tests.doubles.scripted_model import ScriptedModel
+
+TOKEN = Secret("token")
+AT_ONCE = RetryPolicy(attempts=3, base=0.0)
+TOOLSET = Tool(agent_toolset=AgentToolset())
+
+
+@dataclass
+class Rig:
+    """Everything around a brain; brains are made as often as a test kills them."""
+
+    sessions: FakeSessions
+    hands: FakeHands
+    model: ScriptedModel
+    stack: AsyncExitStack
+    session_stub: SessionServiceStub
+    hands_stub: HandsServiceStub
+
+    def session(
+        self,
+        *tools: Tool,
+        system: str = "Be brief.",
+        model: str = "claude-test",
+        metadata: Mapping[str, str] | None = None,
+    ) -> FakeSession:
+        agent = SessionAgent(
+            id="agent_1",
+            version=1,
+            name="Worker",
+            model=ModelConfig(id=model),
+            system=system,
+            tools=tools or (TOOLSET,),
+            metadata=metadata or {},
+        )
+        return self.sessions.add(
+            Session(id=new_id("sesn"), agent=agent, primary_thread_id="sthr_1")
+        )
+
+    async def brain(
+        self,
+        *,
+        points: SyncPoints | None = None,
+        retry: RetryPolicy = AT_ONCE,
+        limits: Limits | None = None,
+        max_sessions: int = 8,
+    ) -> BrainPool:
+        worker = Worker(
+            name="brain",
+            sessions=self.session_stub,
+            hands=self.hands_stub,
+            harnesses=HarnessRegistry(StandardHarness(limits=limits)),
+            ports=Ports(
+                model=self.model,
+                retry=retry,
+                clock=SystemClock(),
+                ids=new_id,
+                points=points or NoSyncPoints(),
+            ),
+            cache=StateCache(),
+        )
+        return await self.stack.enter_async_context(BrainPool(worker.work, max_sessions))
+
+    async def wake(self, session: FakeSession, brain: BrainPool | None = None) -> int:
+        """Has a brain work on a session until it needs none."""
+        pool = brain or await self.brain()
+        async with asyncio.timeout(20):
+            return await pool.wake(session.session.id)
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    async with AsyncExitStack() as stack:
+        sessions, hands = FakeSessions(), FakeHands()
+        server = GrpcServer("127.0.0.1:0", TOKEN, reflection=False)
+        server.add(add_SessionServiceServicer_to_server, sessions)
+        server.add(add_HandsServiceServicer_to_server, hands)
+        await server.start()
+        stack.push_async_callback(server.stop, 0)
+        channel = await stack.enter_async_context(open_channel(server.address, TOKEN))
+        yield Rig(
+            sessions,
+            hands,
+            ScriptedModel(),
+            stack,
+            SessionServiceStub(channel),
+            HandsServiceStub(channel),
+        )
