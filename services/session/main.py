@@ -89,14 +89,22 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
 
 @asynccontextmanager
 async def _running(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Runs work in the background for as long as the context is open."""
-    async with asyncio.TaskGroup() as tasks:
-        started = [tasks.create_task(one) for one in work]
-        try:
-            yield
-        finally:
-            for task in started:
-                task.cancel()
+    """Runs work in the background for as long as the context is open.
+
+    Work that fails brings the process down, to be started anew.
+    """
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            started = [tasks.create_task(one) for one in work]
+            try:
+                yield
+            finally:
+                for task in started:
+                    task.cancel()
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        raise group.exceptions[0] from None
 
 
 def main() -> None:

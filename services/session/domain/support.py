@@ -28,5 +28,6 @@ def check_environment(environment: environment_pb2.Environment) -> None:
     if environment.config.HasField("self_hosted"):
         raise refuse("environment_id", f"self_hosted environments are {_NOT_YET}")
     packages = environment.config.cloud.packages
-    if any(getattr(packages, field.name) for field in packages.DESCRIPTOR.fields):
+    managers = [field.name for field in packages.DESCRIPTOR.fields if field.is_repeated]
+    if any(getattr(packages, manager) for manager in managers):
         raise refuse("environment_id", f"environments with packages are {_NOT_YET}")

@@ -1,0 +1,300 @@
+"""A session service in this process, with a registry and brains that tests play."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import grpc
+
+from chassis.errors import DroverError
+from chassis.grpc.channel import open_channel
+from chassis.grpc.server import GrpcServer
+from chassis.grpc.status import from_rpc_error
+from drover.agent.v1.agent_service_pb2_grpc import add_AgentServiceServicer_to_server
+from drover.brain.v1 import brain_service_pb2, brain_service_pb2_grpc
+from drover.environment.v1.environment_service_pb2_grpc import (
+    add_EnvironmentServiceServicer_to_server,
+)
+from drover.event.v1 import event_pb2, user_event_pb2
+from drover.session.v1 import lease_pb2, session_service_pb2
+from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
+from services.session.main import SessionSettings, build
+from tests.doubles.session_registry import (
+    AGENT_ID,
+    ENVIRONMENT_ID,
+    FakeAgents,
+    FakeEnvironments,
+)
+
+DEADLINE = 10.0
+
+
+class Lease:
+    """The brain's end of a lease stream."""
+
+    def __init__(self, stub, session_id, *, holder="brain", generation=0, after_seq=0):
+        self._call = stub.HoldLease()
+        self._open = lease_pb2.OpenLease(
+            session_id=session_id, holder=holder, generation=generation, after_seq=after_seq
+        )
+        self._ids = itertools.count(1)
+        self.opened = None
+        self.log = []
+        self.notices = []
+
+    async def open(self):
+        await self._call.write(lease_pb2.HoldLeaseRequest(open=self._open))
+        self.opened = (await self.read()).opened
+        while self.opened.head_seq > self._open.after_seq + len(self.log):
+            self.log += (await self.read()).log.events
+        return self
+
+    @property
+    def generation(self):
+        return self.opened.generation
+
+    async def read(self):
+        """The next response; raises the `DroverError` that ends the stream, `None` at its end."""
+        try:
+            async with asyncio.timeout(DEADLINE):
+                response = await self._call.read()
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+        return None if response is grpc.aio.EOF else response
+
+    async def send(self, *events, take=0, release=False, usage=None):
+        """Sends an append without waiting for its acknowledgement."""
+        request = lease_pb2.AppendEvents(
+            request_id=next(self._ids), events=events, take=take, release=release, usage=usage
+        )
+        await self._call.write(lease_pb2.HoldLeaseRequest(append=request))
+
+    async def acknowledged(self):
+        """The next acknowledgement; notices on the way are kept."""
+        while (response := await self.read()) is not None:
+            if response.HasField("appended"):
+                return response.appended
+            self.notices.append(response.input_waiting)
+        return None
+
+    async def append(self, *events, **more):
+        await self.send(*events, **more)
+        return await self.acknowledged()
+
+    async def renew(self):
+        await self._call.write(lease_pb2.HoldLeaseRequest(renew=lease_pb2.RenewLease()))
+        return (await self.read()).renewed
+
+    async def preview(self, preview):
+        await self._call.write(lease_pb2.HoldLeaseRequest(preview=preview))
+
+    async def close(self):
+        self._call.cancel()
+
+
+class FakeBrain(brain_service_pb2_grpc.BrainServiceServicer):
+    """A brain whose work is a function of the test's: `await work(stub, session_id)`."""
+
+    def __init__(self, work=None):
+        self.work = work
+        self.woken = []
+        self.stub = None
+
+    async def Wake(self, request, _context):  # noqa: N802
+        self.woken.append(request.session_id)
+        if self.work is not None:
+            await self.work(self.stub, request.session_id)
+        return brain_service_pb2.WakeResponse()
+
+
+async def echo_turns(stub, session_id):
+    """Answers every message with its own text, then goes idle."""
+    lease = await Lease(stub, session_id).open()
+    thread = lease.opened.session.primary_thread_id
+    while True:
+        taken = (await lease.append(running(thread), take=lease_pb2.TAKE_INPUT_NEXT)).taken
+        texts = [event.user_message.content[0].text.text for event in taken]
+        ack = await lease.append(*map(said, texts), idle(), release=True)
+        if ack.released:
+            return
+
+
+def message(text="hello", event_id=""):
+    event = event_pb2.Event(id=event_id)
+    event.user_message.content.add().text.text = text
+    return event
+
+
+def interrupt():
+    return event_pb2.Event(user_interrupt=user_event_pb2.UserInterrupt())
+
+
+def confirmation(call_id):
+    return event_pb2.Event(
+        user_tool_confirmation=user_event_pb2.UserToolConfirmation(
+            tool_use_id=call_id, result=user_event_pb2.CONFIRMATION_RESULT_ALLOW
+        )
+    )
+
+
+def custom_result(call_id, text="42"):
+    event = event_pb2.Event()
+    event.user_custom_tool_result.custom_tool_use_id = call_id
+    event.user_custom_tool_result.content.add().text.text = text
+    return event
+
+
+def running(thread=""):
+    event = event_pb2.Event()
+    if thread:
+        event.session_thread_status_running.session_thread_id = thread
+    else:
+        event.session_status_running.SetInParent()
+    return event
+
+
+def status_running():
+    event = event_pb2.Event()
+    event.session_status_running.SetInParent()
+    return event
+
+
+def idle(*waits_for):
+    event = event_pb2.Event()
+    reason = event.session_status_idle.stop_reason
+    if waits_for:
+        reason.requires_action.event_ids.extend(waits_for)
+    else:
+        reason.end_turn.SetInParent()
+    return event
+
+
+def terminated():
+    event = event_pb2.Event()
+    event.session_status_terminated.SetInParent()
+    return event
+
+
+def said(text, event_id=""):
+    event = event_pb2.Event(id=event_id)
+    event.agent_message.content.add().text.text = text
+    return event
+
+
+def tool_use(event_id, permission=1):
+    event = event_pb2.Event(id=event_id)
+    event.agent_tool_use.name = "bash"
+    event.agent_tool_use.input = "{}"
+    event.agent_tool_use.evaluated_permission = permission
+    return event
+
+
+def custom_use(event_id):
+    event = event_pb2.Event(id=event_id)
+    event.agent_custom_tool_use.name = "ask"
+    event.agent_custom_tool_use.input = "{}"
+    return event
+
+
+def tool_result(call_id, text="done", event_id=""):
+    event = event_pb2.Event(id=event_id)
+    event.agent_tool_result.tool_use_id = call_id
+    event.agent_tool_result.content.add().text.text = text
+    return event
+
+
+class Service:
+    """The service's address, a stub, and the doubles around it."""
+
+    def __init__(self, stub, agents, environments, brains, open_stub):
+        self.stub = stub
+        self.agents = agents
+        self.environments = environments
+        self.brains = brains
+        self.open_stub = open_stub
+
+    async def create(self, *events, **fields):
+        request = session_service_pb2.CreateSessionRequest(
+            environment_id=ENVIRONMENT_ID, initial_events=events, **fields
+        )
+        request.agent.agent.id = AGENT_ID
+        return (await self.stub.CreateSession(request)).session
+
+    async def get(self, session_id):
+        request = session_service_pb2.GetSessionRequest(session_id=session_id)
+        return (await self.stub.GetSession(request)).session
+
+    async def emit(self, session_id, *events, generation=0):
+        request = session_service_pb2.EmitEventsRequest(
+            session_id=session_id, events=events, generation=generation
+        )
+        return list((await self.stub.EmitEvents(request)).data)
+
+    async def events(self, session_id, **fields):
+        request = session_service_pb2.GetEventsRequest(session_id=session_id, **fields)
+        return await self.stub.GetEvents(request)
+
+    def stream(self, session_id, **fields):
+        request = session_service_pb2.StreamEventsRequest(session_id=session_id, **fields)
+        return self.stub.StreamEvents(request)
+
+    def lease(self, session_id, **fields):
+        return Lease(self.stub, session_id, **fields)
+
+
+@asynccontextmanager
+async def running_service(data_dir, *, works=(), **settings):
+    """A service over the files of `data_dir`, with one brain for each of `works`."""
+    run = data_dir / "run"
+    run.mkdir(exist_ok=True)
+    (run / "token").write_text("installation-secret")
+    base = SessionSettings(data_dir=data_dir)
+    token = base.token()
+    async with AsyncExitStack() as stack:
+        agents, environments = FakeAgents(), FakeEnvironments()
+        registry = GrpcServer("127.0.0.1:0", token, reflection=False)
+        registry.add(add_AgentServiceServicer_to_server, agents)
+        registry.add(add_EnvironmentServiceServicer_to_server, environments)
+        await registry.start()
+        stack.push_async_callback(registry.stop, 0)
+        brains, addresses = [FakeBrain(work) for work in works], []
+        for brain in brains:
+            server = GrpcServer("127.0.0.1:0", token, reflection=False)
+            server.add(brain_service_pb2_grpc.add_BrainServiceServicer_to_server, brain)
+            await server.start()
+            stack.push_async_callback(server.stop, 0)
+            addresses.append(server.address)
+        server = await build(
+            SessionSettings(
+                data_dir=data_dir,
+                registry_address=registry.address,
+                brain_addresses=tuple(addresses),
+                reflection=False,
+                **settings,
+            ),
+            stack,
+        )
+
+        async def open_stub():
+            channel = open_channel(server.address, token)
+            stack.push_async_callback(channel.close, None)
+            return SessionServiceStub(channel)
+
+        stub = await open_stub()
+        for brain in brains:
+            brain.stub = stub
+        yield Service(stub, agents, environments, brains, open_stub)
+
+
+async def refusal(call):
+    """The `DroverError` that a call is refused with."""
+    try:
+        await call
+    except grpc.RpcError as error:
+        return from_rpc_error(error)
+    except DroverError as error:
+        return error
+    msg = "the call was not refused"
+    raise AssertionError(msg)
