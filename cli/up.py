@@ -13,12 +13,17 @@ from rich.console import Console
 from chassis.clock import SystemClock
 from cli.stack import ports
 from cli.stack.installation import Installation, InUseError
-from cli.stack.plan import Plan
+from cli.stack.nursery import Nursery
+from cli.stack.plan import Plan, public
+from cli.stack.probe import NetworkProbe
+from cli.stack.reaper import Reaper
 from cli.stack.service import Change, Stage
 from cli.stack.supervisor import FailedError, Supervisor
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from chassis.secret import Secret
 
 # A stack that was killed needs a moment to let go of its directory.
 _LOCK_PATIENCE = 2.0  # s
@@ -151,20 +156,34 @@ def _run_locked(
         err=err or SteadyConsole(stderr=True),
         quiet=quiet,
     )
-    supervisor = Supervisor(
+    try:
+        asyncio.run(_supervise(plan, installation, key, lock, display))
+    except FailedError as error:
+        msg = f"{error}; its log is in {installation.logs}"
+        raise CannotStartError(msg) from error
+
+
+async def _supervise(
+    plan: Plan, installation: Installation, key: Secret, lock: int, display: StackDisplay
+) -> None:
+    reaper = Reaper()
+    reaper.install()
+    nursery = Nursery(
+        reaper,
+        environment=public(os.environ),
+        modules=plan.modules,
+        log=installation.log_file("warm"),
+        keep_open=lock,
+    )
+    await Supervisor(
         plan,
         installation,
-        key=key,
-        lock=lock,
-        environment=os.environ,
+        orders=plan.orders(installation, os.environ, key),
+        launcher=nursery,
+        probe=NetworkProbe(),
         display=display,
         clock=SystemClock(),
-    )
-    try:
-        asyncio.run(supervisor.run())
-    except* FailedError as group:
-        msg = f"{group.exceptions[0]}; its log is in {installation.logs}"
-        raise CannotStartError(msg) from group
+    ).run()
 
 
 def _acquire(installation: Installation) -> int:

@@ -50,6 +50,10 @@ class Launcher(Protocol):
         """Starts it. Raises `LaunchError`."""
         ...
 
+    async def run(self) -> None:
+        """Does what it needs to be quick at the next start, until cancelled."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class AdoptedChild:

@@ -4,9 +4,49 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from http import HTTPStatus
+from typing import Protocol
 
 _INTERVAL = 0.02  # s between attempts
 _PATIENCE = 2.0  # s for one answer
+
+
+class Probe(Protocol):
+    """How a supervisor knows that its services are there."""
+
+    async def listens(self, address: str) -> None:
+        """Returns once connections to `address` are accepted."""
+        ...
+
+    async def ready(self, address: str) -> None:
+        """Returns once the gateway at `address` finds every service healthy."""
+        ...
+
+
+class NetworkProbe:
+    """Asks over loopback."""
+
+    async def listens(self, address: str) -> None:
+        """Returns once connections to `address` are accepted."""
+        host, port = split(address)
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(host, port)
+            except OSError:
+                await asyncio.sleep(_INTERVAL)
+                continue
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+            return
+
+    async def ready(self, address: str) -> None:
+        """Returns once `/readyz` answers 200."""
+        while True:
+            with suppress(OSError, TimeoutError):
+                if await get_status(address, "/readyz") == HTTPStatus.OK:
+                    return
+            await asyncio.sleep(_INTERVAL)
 
 
 def split(address: str) -> tuple[str, int]:
@@ -15,47 +55,21 @@ def split(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-async def listens(address: str) -> None:
-    """Returns once connections to `address` are accepted."""
-    host, port = split(address)
-    while True:
-        try:
-            _, writer = await asyncio.open_connection(host, port)
-        except OSError:
-            await asyncio.sleep(_INTERVAL)
-            continue
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
-        return
-
-
-async def get(address: str, path: str) -> tuple[int, str]:
-    """Status and body of an HTTP answer. Raises `OSError` without one, `TimeoutError` when late."""
+async def get_status(address: str, path: str) -> int:
+    """Status of an HTTP answer. Raises `OSError` without one, `TimeoutError` when it is late."""
     host, port = split(address)
     async with asyncio.timeout(_PATIENCE):
         reader, writer = await asyncio.open_connection(host, port)
         try:
             request = f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
             writer.write(request.encode())
-            answer = await reader.read()
+            status_line = await reader.readline()
         finally:
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
-    head, _, body = answer.decode(errors="replace").partition("\r\n\r\n")
-    status = head.split(" ", 2)[1:2]
+    status = status_line.split(b" ", 2)[1:2]
     if not status or not status[0].isdigit():
         msg = f"{address} does not speak HTTP"
         raise OSError(msg)
-    return int(status[0]), body
-
-
-async def ready(address: str) -> None:
-    """Returns once `/readyz` answers 200: every service is healthy now."""
-    while True:
-        with suppress(OSError, TimeoutError):
-            status, _ = await get(address, "/readyz")
-            if status == 200:  # noqa: PLR2004
-                return
-        await asyncio.sleep(_INTERVAL)
+    return int(status[0])

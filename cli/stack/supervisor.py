@@ -10,22 +10,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from cli.stack import probe
 from cli.stack.installation import write_private
-from cli.stack.nursery import Nursery
-from cli.stack.plan import GATEWAY, public
-from cli.stack.reaper import Reaper
+from cli.stack.plan import GATEWAY
 from cli.stack.service import Change, Service, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
     from pathlib import Path
 
     from chassis.clock import Clock
-    from chassis.secret import Secret
     from cli.stack.installation import Installation
+    from cli.stack.nursery import Launcher
     from cli.stack.order import Order
     from cli.stack.plan import Plan
+    from cli.stack.probe import Probe
 
 # A process gives itself 10 s to end; past that it is killed.
 GRACE = 12.0  # s
@@ -85,9 +83,9 @@ class Supervisor:
         plan: Plan,
         installation: Installation,
         *,
-        key: Secret,
-        lock: int,
-        environment: Mapping[str, str],
+        orders: Sequence[Order],
+        launcher: Launcher,
+        probe: Probe,
         display: Display,
         clock: Clock,
     ) -> None:
@@ -95,19 +93,11 @@ class Supervisor:
         self._installation = installation
         self._display = display
         self._clock = clock
-        self._reaper = Reaper()
-        self._nursery = Nursery(
-            self._reaper,
-            environment=public(environment),
-            modules=plan.modules,
-            log=installation.log_file("warm"),
-            keep_open=lock,
-        )
+        self._launcher = launcher
+        self._probe = probe
         self._services = [
             self._service(order, part.address)
-            for order, part in zip(
-                plan.orders(installation, environment, key), plan.parts, strict=True
-            )
+            for order, part in zip(orders, plan.parts, strict=True)
         ]
         self._signals = _Signals(asyncio.Event(), asyncio.Event())
         self._was_ready = False
@@ -118,14 +108,13 @@ class Supervisor:
 
         Raises `FailedError` if a service does not come up; then too nothing is left running.
         """
-        self._reaper.install()
         self._signals.install()
         self._installation.clear()
         for part in self._plan.parts:
             write_private(self._installation.address_file(part.name), part.address)
         async with asyncio.TaskGroup() as group:
             watching = [
-                group.create_task(self._nursery.run()),
+                group.create_task(self._launcher.run()),
                 group.create_task(self._announce()),
                 group.create_task(self._bound_logs()),
             ]
@@ -160,15 +149,15 @@ class Supervisor:
     def _service(self, order: Order, address: str) -> Service:
         return Service(
             order,
-            launcher=self._nursery,
-            listens=lambda: probe.listens(address),
+            launcher=self._launcher,
+            listens=lambda: self._probe.listens(address),
             observer=self,
             clock=self._clock,
             grace=GRACE,
         )
 
     async def _announce(self) -> None:
-        await probe.ready(self._plan.parts[-1].address)
+        await self._probe.ready(self._plan.parts[-1].address)
         self._was_ready = True
         self._display.ready()
 

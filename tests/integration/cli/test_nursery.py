@@ -61,7 +61,7 @@ def order(directory: Path, module: str = "listener", **environment: str) -> Orde
 
 async def greeting(wanted: Order) -> list[str]:
     address = wanted.environment["DROVER_LISTEN"]
-    await probe.listens(address)
+    await probe.NetworkProbe().listens(address)
     reader, writer = await asyncio.open_connection(*probe.split(address))
     line = (await reader.readline()).decode()
     writer.close()

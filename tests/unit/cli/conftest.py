@@ -80,6 +80,9 @@ class FakeLauncher:
         self.children.put_nowait(child)
         return child
 
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
 
 class Changes:
     """Every change, to be awaited in order."""

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chassis.secret import Secret
+from cli.stack.installation import Installation
+from cli.stack.plan import Plan
+from cli.stack.service import Stage
+from cli.stack.supervisor import FailedError, Supervisor
+from tests.unit.cli.conftest import FakeChild, FakeLauncher
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from cli.stack.order import Order
+    from cli.stack.service import Change
+    from tests.unit.cli.conftest import FakeClock
+
+DEADLINE = 5.0
+OUTSIDE_IN = ["gateway", "brain-1", "brain-2"]
+
+
+class NamedLauncher(FakeLauncher):
+    """Keeps its children by name, and the order in which they were asked to end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_name: dict[str, FakeChild] = {}
+        self.ended: list[str] = []
+        self.broken: set[str] = set()
+
+    async def launch(self, order: Order) -> FakeChild:
+        child = await super().launch(order)
+        self.by_name[order.name] = child
+        child.exit.add_done_callback(lambda _: self.ended.append(order.name))
+        if order.name in self.broken:
+            child.end(1)
+        return child
+
+
+class SwitchedProbe:
+    """Finds every service there, and the stack ready when a test says so."""
+
+    def __init__(self) -> None:
+        self.is_ready = asyncio.Event()
+
+    async def listens(self, address: str) -> None:
+        del address
+
+    async def ready(self, address: str) -> None:
+        assert address == "127.0.0.1:8080"
+        await self.is_ready.wait()
+
+
+class RecordingDisplay:
+    def __init__(self) -> None:
+        self.said = asyncio.Event()
+        self.changes: list[Change] = []
+        self.readied = asyncio.Event()
+        self.reason = ""
+
+    def changed(self, change: Change) -> None:
+        self.changes.append(change)
+        self.said.set()
+
+    def ready(self) -> None:
+        self.readied.set()
+
+    def stopping(self, reason: str) -> None:
+        self.reason = reason
+
+    async def until(self, name: str, stage: Stage, times: int = 1) -> None:
+        while sum(change.name == name and change.stage is stage for change in self.changes) < times:
+            self.said.clear()
+            await self.said.wait()
+
+
+class Rig:
+    def __init__(self, directory: Path, clock: FakeClock) -> None:
+        self.launcher = NamedLauncher()
+        self.probe = SwitchedProbe()
+        self.display = RecordingDisplay()
+        self.installation = Installation(directory)
+        os.close(self.installation.acquire())
+        self.plan = Plan.make(host="127.0.0.1", port=8080, brains=2, ports=range(2000, 2006))
+        self.supervisor = Supervisor(
+            self.plan,
+            self.installation,
+            orders=self.plan.orders(self.installation, {}, Secret("drv_key")),
+            launcher=self.launcher,
+            probe=self.probe,
+            display=self.display,
+            clock=clock,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+        """A stack whose services all listen."""
+        async with asyncio.timeout(DEADLINE):
+            task = asyncio.ensure_future(self.supervisor.run())
+            for part in self.plan.parts:
+                await self.display.until(part.name, Stage.LISTENING)
+            yield task
+
+
+@pytest.fixture
+async def rig(tmp_path: Path, clock: FakeClock) -> Rig:
+    return Rig(tmp_path, clock)
+
+
+async def test_signal_ends_the_stack_from_the_outside_in(rig: Rig) -> None:
+    async with rig.running() as task:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await task
+    assert rig.display.reason == "SIGTERM"
+    assert rig.launcher.ended[0] == "gateway"
+    assert set(rig.launcher.ended[:3]) == set(OUTSIDE_IN)
+    assert len(rig.launcher.ended) == len(rig.plan.parts)
+    assert all(child.signals == [signal.SIGTERM] for child in rig.launcher.by_name.values())
+
+
+async def test_second_signal_kills_what_does_not_end(rig: Rig) -> None:
+    rig.launcher.heeds_term = False
+    async with rig.running() as task:
+        os.kill(os.getpid(), signal.SIGINT)
+        await rig.launcher.by_name["gateway"].signalled.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+        await task
+    assert all(signal.SIGKILL in child.signals for child in rig.launcher.by_name.values())
+
+
+async def test_pid_and_address_files_tell_what_runs_and_only_that(rig: Rig) -> None:
+    async with rig.running() as task:
+        for name, child in rig.launcher.by_name.items():
+            assert rig.installation.pid_file(name).read_text() == f"{child.pid}\n"
+        assert rig.installation.address_file("gateway").read_text() == "127.0.0.1:8080\n"
+        first = rig.launcher.by_name["hands"]
+        first.end(-signal.SIGKILL)
+        await rig.display.until("hands", Stage.LISTENING, times=2)
+        second = rig.launcher.by_name["hands"]
+        assert rig.installation.pid_file("hands").read_text() == f"{second.pid}\n"
+        os.kill(os.getpid(), signal.SIGTERM)
+        await task
+    assert not list(rig.installation.run.glob("*.pid"))
+    assert not list(rig.installation.run.glob("*.address"))
+
+
+async def test_stack_says_that_it_is_ready_when_the_gateway_does(rig: Rig) -> None:
+    async with rig.running() as task:
+        assert not rig.display.readied.is_set()
+        rig.probe.is_ready.set()
+        await rig.display.readied.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await task
+
+
+async def test_service_that_never_comes_up_ends_the_start_and_is_named(rig: Rig) -> None:
+    rig.launcher.broken = {"session"}
+    async with asyncio.timeout(DEADLINE * 2):
+        with pytest.raises(FailedError, match="session does not come up: exited with code 1"):
+            await rig.supervisor.run()
+    assert set(rig.launcher.ended) == {part.name for part in rig.plan.parts}
+
+
+async def test_stack_that_was_ready_never_gives_up_on_a_service(rig: Rig) -> None:
+    async with rig.running() as task:
+        rig.probe.is_ready.set()
+        await rig.display.readied.wait()
+        rig.launcher.broken = {"vault_proxy"}
+        rig.launcher.by_name["vault_proxy"].end(1)
+        await rig.display.until("vault_proxy", Stage.DIED, times=4)
+        rig.launcher.broken = set()
+        assert not task.done()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await task
