@@ -246,6 +246,7 @@ class FakeSessions(SessionServiceServicer):
         if session is None:
             raise DroverError(Reason.NOT_FOUND, "no such session")
         session.opens.append(opening)
+        session.changed.set()
         if opening.generation:
             if opening.generation != session.generation or not session.held:
                 raise DroverError(Reason.LEASE_LOST, "the lease has passed on")

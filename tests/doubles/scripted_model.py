@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -92,6 +92,8 @@ class ScriptedModel:
         self.bodies: list[bytes] = []
         self.betas: list[tuple[str, ...]] = []
         self.cut_off = 0
+        # Called with each request's body, to add the reply that it gets.
+        self.before_each: Callable[[bytes], None] | None = None
 
     def say(self, *blocks: list[Raw], **options: Any) -> Reply:
         """Adds a whole response."""
@@ -115,6 +117,8 @@ class ScriptedModel:
     ) -> AsyncIterator[AsyncIterator[Mapping[str, Any]]]:
         self.bodies.append(bytes(body))
         self.betas.append(tuple(betas))
+        if self.before_each is not None:
+            self.before_each(self.bodies[-1])
         reply = self.replies.popleft() if self.replies else Reply(response(text("(no script)")))
         try:
             yield self._events(reply)

@@ -25,7 +25,6 @@ class Point(StrEnum):
     RESPONSE_DURABLE = "response_durable"
     TOOLS_SENT = "tools_sent"
     TOOL_FINISHED = "tool_finished"
-    RESULT_SENT = "result_sent"
     INTERRUPT_SEEN = "interrupt_seen"
     BEFORE_RETRY = "before_retry"
     BEFORE_IDLE = "before_idle"

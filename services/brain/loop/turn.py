@@ -208,8 +208,8 @@ class Turns:
         return False
 
     async def _rest(self, failures: int) -> None:
-        await self._ports.points.reach(Point.BEFORE_RETRY)
         await self._log.flush()
+        await self._ports.points.reach(Point.BEFORE_RETRY)
         delay = self._ports.retry.delay(failures, self._retry_after)
         self._retry_after = None
         # Input wakes it: the next decision rests again, unless it is an interrupt.

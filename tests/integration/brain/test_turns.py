@@ -120,7 +120,9 @@ async def test_message_that_comes_as_the_turn_ends_is_not_left_behind(rig: Rig) 
 
 async def test_previews_join_to_a_prefix_of_the_final_text(rig: Rig) -> None:
     session = rig.session()
-    rig.model.say(thinking("hm"), text("Hello wörld, here I am.", pieces=5), text("More.", pieces=2))
+    rig.model.say(
+        thinking("hm"), text("Hello wörld, here I am.", pieces=5), text("More.", pieces=2)
+    )
     session.message("Hi")
     await rig.wake(session)
     starts = [p.event_start.event for p in session.previews if p.HasField("event_start")]
@@ -224,7 +226,9 @@ async def test_tool_that_is_disabled_or_unknown_is_refused_without_evaluation(ri
     uses = [event.agent_tool_use for event in session.of("agent_tool_use")]
     assert all(use.evaluated_permission == EVALUATED_PERMISSION_DENY for use in uses)
     assert not any(use.HasField("evaluation") for use in uses)
-    told = [event.agent_tool_result.content[0].text.text for event in session.of("agent_tool_result")]
+    told = [
+        event.agent_tool_result.content[0].text.text for event in session.of("agent_tool_result")
+    ]
     assert told[0] == "Permission to use bash has been denied."
     assert "no tool named teleport" in told[1]
     assert rig.hands.requests == []
