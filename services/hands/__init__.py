@@ -1,0 +1,3 @@
+"""The hands: sandboxes, workspaces and the journal of what ran in them."""
+
+from __future__ import annotations

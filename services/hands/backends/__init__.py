@@ -1,0 +1,3 @@
+"""Where sandboxes come from: one port, an adapter per technology."""
+
+from __future__ import annotations

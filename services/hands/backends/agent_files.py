@@ -1,0 +1,39 @@
+"""The agent's files, laid out as every sandbox sees them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from services.hands import runner
+
+_MAIN: Final = (
+    "from __future__ import annotations\n\nfrom services.hands.runner.agent import main\n\nmain()\n"
+)
+_COMPILE_SECONDS: Final = 60.0
+
+
+def lay_out(directory: Path, python: str) -> None:
+    """Writes the agent's package and `__main__.py` to `directory`, anew.
+
+    Compiled ahead by the interpreter that will run it: a sandbox cannot keep what it compiles.
+    """
+    shutil.rmtree(directory, ignore_errors=True)
+    package = directory.joinpath(*runner.__name__.split("."))
+    package.mkdir(parents=True)
+    for source in sorted(Path(runner.__path__[0]).glob("*.py")):
+        shutil.copyfile(source, package / source.name)
+    (directory / "__main__.py").write_text(_MAIN, encoding="utf-8")
+    subprocess.run(  # noqa: S603  # our own file names
+        [python, "-I", "-S", "-m", "compileall", "-q", str(directory)],
+        env={},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_COMPILE_SECONDS,
+        check=False,  # the sources do as well
+    )
+    for path in (directory, *directory.rglob("*")):
+        os.chmod(path, 0o755 if path.is_dir() else 0o644)  # noqa: PTH101  # read-only inside

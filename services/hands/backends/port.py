@@ -1,0 +1,103 @@
+"""The port to a sandbox technology.
+
+A backend starts and ends sandboxes; it knows nothing of tools. In every sandbox runs the agent of
+`services.hands.runner`, and the backend's whole contract is a byte stream to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+    from pathlib import Path
+
+    from services.hands.domain.limits import Limits
+
+
+class BackendUnavailable(Exception):  # noqa: N818  # a state of the machine, told to the operator
+    """This machine cannot make sandboxes; the text says what to install or to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A session's durable directories on the host, and the user id that owns them.
+
+    `owner` is None where Drover has no right to other users: then they are its own.
+    """
+
+    root: Path
+    owner: int | None
+
+    @property
+    def mounts(self) -> tuple[tuple[Path, str, bool], ...]:
+        """Host directory, place in the sandbox, and whether the sandbox may write to it."""
+        return (
+            (self.root / "workspace", "/workspace", True),
+            (self.root / "uploads", "/mnt/session/uploads", False),
+            (self.root / "outputs", "/mnt/session/outputs", True),
+            (self.root / "home", "/mnt/session/home", True),
+            (self.root / "tool_outputs", "/mnt/session/tool_outputs", True),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSpec:
+    """What to start. `hand_id` is unique for ever."""
+
+    hand_id: str
+    volume: Volume
+    limits: Limits
+
+
+class Sandbox(Protocol):
+    """A running sandbox.
+
+    `reader` and `writer` are the stream to its agent, which ends when the sandbox does. What comes
+    from it is untrusted.
+    """
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    grouped: bool
+    """A control group bounds the memory of the sandbox as a whole."""
+
+    async def confine(self) -> None:
+        """Puts the sandbox under its limits. Called once its agent is up, before it runs anything.
+
+        Raises `OSError`.
+        """
+        ...
+
+    async def kill(self) -> None:
+        """Ends every process of the sandbox; none is left when this returns. Idempotent."""
+        ...
+
+    async def ended(self) -> str:
+        """Waits until no process is left; why it ended, or empty when nothing is known."""
+        ...
+
+
+class Backend(Protocol):
+    """Starts sandboxes."""
+
+    name: str
+
+    async def start(self) -> None:
+        """Gets ready, and ends what a dead process of this installation left running.
+
+        A machine that cannot make sandboxes is no error here: `launch` tells.
+        """
+        ...
+
+    async def launch(self, spec: SandboxSpec) -> Sandbox:
+        """Starts a sandbox; its agent may still be on its way up.
+
+        Raises `BackendUnavailable`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Lets go of what `start` took. Every sandbox has been killed before."""
+        ...

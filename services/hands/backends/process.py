@@ -1,0 +1,88 @@
+"""Host processes by descriptor, so that a number that was given away again is never signalled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_START_TIME = 19  # the 22nd field of /proc/PID/stat, counted after the command's name
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A process for all time: its number, and when it started in ticks since the boot."""
+
+    pid: int
+    started: int
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The process that has the number now; None if there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return ProcessId(pid, int(stat.rpartition(")")[2].split()[_START_TIME]))
+
+
+def children(pid: int) -> tuple[int, ...]:
+    """Numbers of the direct children of a process's main thread."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    except OSError:
+        return ()
+    return tuple(map(int, text.split()))
+
+
+class Handle:
+    """An open descriptor of one process."""
+
+    def __init__(self, fd: int, process: ProcessId) -> None:
+        self._fd = fd
+        self.process = process
+
+    @classmethod
+    def open(cls, pid: int) -> Handle | None:
+        """A handle of the process that has the number now; None if there is none."""
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return None
+        # Asked once the descriptor is held: from here on the number cannot mean another process.
+        process = identify(pid)
+        if process is None:
+            os.close(fd)
+            return None
+        return cls(fd, process)
+
+    def kill(self) -> None:
+        """Sends SIGKILL, if the process still runs."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._fd, signal.SIGKILL)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended. A zombie has."""
+        return not select.select([self._fd], [], [], 0)[0]
+
+    async def ended(self) -> None:
+        """Waits for the process's end."""
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+        # A descriptor of its own: a loop watches each for one reader only.
+        fd = os.dup(self._fd)
+        loop.add_reader(fd, done.set)
+        try:
+            await done.wait()
+        finally:
+            loop.remove_reader(fd)
+            os.close(fd)
+
+    def close(self) -> None:
+        """Lets go of the process."""
+        os.close(self._fd)

@@ -1,0 +1,44 @@
+"""The journal's port: what is durable about tool calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from drover.hands.v1.hands_service_pb2 import ExecuteResponse
+    from services.hands.domain.execution import Begun
+
+
+class Journal(Protocol):
+    """Every call, by session and call id, and each session's fence.
+
+    What a method did is durable when it returns. Methods that take a generation advance the
+    session's fence with it, in the same transaction, and raise LEASE_LOST for one that is older
+    than the newest seen.
+    """
+
+    async def begin(self, session_id: str, call_id: str, generation: int, tool: str) -> Begun:
+        """Records that a call starts, unless it has a result or must not run again."""
+        ...
+
+    async def finish(self, session_id: str, call_id: str, result: ExecuteResponse) -> None:
+        """Records a call's result. The first one stays."""
+        ...
+
+    async def forget(self, session_id: str, call_id: str) -> None:
+        """Takes back the start of a call of which nothing ran, so that it may be asked again."""
+        ...
+
+    async def cancel(self, session_id: str, generation: int, call_ids: Sequence[str]) -> None:
+        """Records CANCELLED as the result of those calls that have no record at all."""
+        ...
+
+    async def fence(self, session_id: str, generation: int) -> None:
+        """Only checks and advances the fence."""
+        ...
+
+    async def purge(self, session_id: str) -> None:
+        """Forgets the session, its fence included."""
+        ...

@@ -1,0 +1,271 @@
+"""Executing tool calls: the journal before, the hand, the journal after.
+
+A call has one `_Execution` while this process runs it. Whoever asks for it meanwhile waits for the
+same result; whoever asks later reads the journal's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import structlog
+
+from chassis.errors import DroverError
+from drover.hands.v1.hands_service_pb2 import ExecuteResponse
+from services.hands.backends.port import BackendUnavailable
+from services.hands.domain import execution, fence
+from services.hands.domain.execution import Step
+from services.hands.domain.toolset import InputRefused, parse
+from services.hands.hand import HandDied
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Sequence
+
+    from services.hands.domain.journal import Journal
+    from services.hands.domain.toolset import ToolCall
+    from services.hands.hand import Hand
+    from services.hands.pool import Pool
+
+T = TypeVar("T")
+
+_log = structlog.get_logger("hands.executor")
+
+
+class _Stopped(Exception):  # noqa: N818  # a thing that happens
+    """The call was cancelled before its tool ran."""
+
+
+class _Execution:
+    """A call under way. `generation` is the newest that asks for it; `hand` runs its tool."""
+
+    def __init__(self, call_id: str, generation: int) -> None:
+        self.call_id = call_id
+        self.generation = generation
+        self.stop = asyncio.Event()
+        self.hand: Hand | None = None
+        self.result: asyncio.Future[ExecuteResponse] = asyncio.get_running_loop().create_future()
+        # Its callers may all be gone when it fails.
+        self.result.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+class _Session:
+    """What this process knows of a session while it is at work for it.
+
+    `generation` is a lower bound of the journal's fence: what is older is refused unasked.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.shell = asyncio.Lock()
+        self.calls: dict[str, _Execution] = {}
+
+
+class Executor:
+    """Runs every call at most once. `tasks` owns what goes on when the caller is gone."""
+
+    def __init__(self, journal: Journal, pool: Pool, tasks: asyncio.TaskGroup) -> None:
+        self._journal = journal
+        self._pool = pool
+        self._tasks = tasks
+        self._sessions: defaultdict[str, _Session] = defaultdict(_Session)
+
+    async def provision(self, session_id: str, generation: int) -> tuple[Hand, bool]:
+        """The session's hand, and whether it was there already.
+
+        Raises LEASE_LOST, RESOURCE_EXHAUSTED and `BackendUnavailable`.
+        """
+        await self._fence(session_id, generation)
+        existing = self._pool.has(session_id)
+        async with self._pool.use(session_id) as hand:
+            return hand, existing
+
+    async def execute(
+        self, session_id: str, call_id: str, generation: int, tool: str, text: str
+    ) -> ExecuteResponse:
+        """The result of a call, which is run if it never was. `text` is the input's JSON.
+
+        Goes on when the caller is cancelled. Raises LEASE_LOST and RESOURCE_EXHAUSTED; nothing has
+        run then.
+        """
+        session = self._sessions[session_id]
+        fence.advance(session.generation, generation)
+        under_way = session.calls.get(call_id)
+        if under_way is None:
+            try:
+                call = parse(tool, text)
+            except InputRefused as refusal:
+                await self._fence(session_id, generation)
+                return execution.not_run(str(refusal))
+            under_way = session.calls[call_id] = _Execution(call_id, generation)
+            run = self._run(session_id, session, under_way, call)
+            self._tasks.create_task(run, name=f"call {call_id}")
+        else:
+            under_way.generation = max(under_way.generation, generation)
+            await self._fence(session_id, generation)
+        return await asyncio.shield(under_way.result)
+
+    async def cancel(self, session_id: str, generation: int, call_ids: Sequence[str]) -> None:
+        """Stops calls, and keeps those that were never seen from ever running.
+
+        None of them runs any more when this returns. Raises LEASE_LOST.
+        """
+        session = self._sessions[session_id]
+        fence.advance(session.generation, generation)
+        await self._journal.cancel(session_id, generation, call_ids)
+        session.generation = max(session.generation, generation)
+        calls = [session.calls[call_id] for call_id in call_ids if call_id in session.calls]
+        for call in calls:
+            call.stop.set()
+        async with asyncio.TaskGroup() as stops:
+            for call in calls:
+                if call.hand is not None:
+                    stops.create_task(call.hand.cancel(call.call_id))
+        await _all_ended(calls)
+
+    async def release(self, session_id: str) -> None:
+        """Ends a session's hand and the calls that run in it."""
+        calls = list(self._sessions[session_id].calls.values())
+        for call in calls:
+            call.stop.set()
+        await self._pool.release(session_id)
+        await _all_ended(calls)
+        self.prune()
+
+    async def purge(self, session_id: str) -> None:
+        """Forgets a session that was released."""
+        await self._journal.purge(session_id)
+        self._sessions.pop(session_id, None)
+
+    def prune(self) -> None:
+        """Drops what is known of sessions that nothing is done for any more."""
+        for session_id, session in list(self._sessions.items()):
+            if not session.calls and not self._pool.has(session_id):
+                del self._sessions[session_id]
+
+    async def _fence(self, session_id: str, generation: int) -> None:
+        session = self._sessions[session_id]
+        if fence.advance(session.generation, generation) > session.generation or generation == 0:
+            await self._journal.fence(session_id, generation)
+            session.generation = max(session.generation, generation)
+
+    async def _run(
+        self, session_id: str, session: _Session, under_way: _Execution, call: ToolCall
+    ) -> None:
+        """The call's whole life. Raises nothing: what goes wrong is the result's exception."""
+        try:
+            result = await self._once(session_id, session, under_way, call)
+        except _Stopped:
+            under_way.result.set_result(execution.cancelled())
+        except Exception as error:  # noqa: BLE001  # raised in every caller
+            under_way.result.set_exception(error)
+        except BaseException:
+            under_way.result.cancel()
+            raise
+        else:
+            under_way.result.set_result(result)
+        finally:
+            del session.calls[under_way.call_id]
+
+    async def _once(
+        self, session_id: str, session: _Session, under_way: _Execution, call: ToolCall
+    ) -> ExecuteResponse:
+        call_id = under_way.call_id
+        async with AsyncExitStack() as held:
+            if call.tool == "bash":
+                # Before the journal: what waits here has not started. The lock is fair.
+                await _unless_stopped(under_way, session.shell.locked(), session.shell.acquire())
+                held.callback(session.shell.release)
+            begun = await self._journal.begin(session_id, call_id, under_way.generation, call.tool)
+            session.generation = max(session.generation, under_way.generation)
+            if begun.step is Step.ANSWER:
+                return _recorded(begun)
+            try:
+                result = await self._perform(session_id, under_way, call, begun.record.starts)
+            except DroverError:
+                await self._journal.forget(session_id, call_id)
+                raise
+            except _Stopped:
+                result = execution.cancelled()
+            await self._journal.finish(session_id, call_id, result)
+            return result
+
+    async def _perform(
+        self, session_id: str, under_way: _Execution, call: ToolCall, starts: int
+    ) -> ExecuteResponse:
+        """Runs the tool, in a second sandbox if the first died and the tool only reads."""
+        while True:
+            try:
+                return await self._in_hand(session_id, under_way, call)
+            except BackendUnavailable as error:
+                return execution.not_run(f"no sandbox could be started: {error}")
+            except HandDied as death:
+                _log.warning("hand_died", session_id=session_id, reason=str(death))
+                if under_way.stop.is_set():
+                    return execution.abandoned()
+                if not execution.may_restart(call.tool, starts):
+                    return execution.outcome_unknown(str(death))
+            again = await self._journal.begin(
+                session_id, under_way.call_id, under_way.generation, call.tool
+            )
+            if again.record.result is not None:
+                return again.record.result
+            starts = again.record.starts
+
+    async def _in_hand(
+        self, session_id: str, under_way: _Execution, call: ToolCall
+    ) -> ExecuteResponse:
+        async with AsyncExitStack() as held:
+            hand = await _unless_stopped(
+                under_way,
+                not self._pool.has(session_id),
+                held.enter_async_context(self._pool.use(session_id)),
+            )
+            if under_way.stop.is_set():
+                raise _Stopped
+            under_way.hand = hand
+            try:
+                reply = await hand.run(under_way.call_id, call)
+            finally:
+                under_way.hand = None
+        return execution.ran(
+            reply.content, reply.duration, is_error=reply.is_error, cancelled=reply.cancelled
+        )
+
+
+async def _unless_stopped(
+    under_way: _Execution,
+    may_wait: bool,
+    work: Coroutine[Any, Any, T],
+) -> T:
+    """What `work` returns, unless the call is stopped first. Raises `_Stopped`."""
+    if not may_wait:
+        return await work
+    task = asyncio.ensure_future(work)
+    stop = asyncio.ensure_future(under_way.stop.wait())
+    try:
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+    finally:
+        stop.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+    raise _Stopped
+
+
+async def _all_ended(calls: Iterable[_Execution]) -> None:
+    results = [call.result for call in calls]
+    if results:
+        await asyncio.wait(results)
+
+
+def _recorded(begun: execution.Begun) -> ExecuteResponse:
+    result = ExecuteResponse()
+    if begun.record.result is not None:
+        result.CopyFrom(begun.record.result)
+    result.replayed = begun.replayed
+    return result

@@ -1,0 +1,282 @@
+"""A hand: a running sandbox, and the calls that are under way in it.
+
+Everything that the agent says is untrusted: frames are bounded and checked, and an agent that
+breaks the protocol is ended with its sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import structlog
+
+from drover.event.v1.content_pb2 import ContentBlock
+from services.hands.backends import bubblewrap
+from services.hands.backends.port import BackendUnavailable
+
+if TYPE_CHECKING:
+    from services.hands.backends.port import Sandbox
+    from services.hands.domain.limits import Limits
+    from services.hands.domain.toolset import ToolCall
+
+_PREFIX: Final = 4
+_MAX_FRAME: Final = 32 * 1024 * 1024  # the largest PDF in base64 fits
+_MAX_GREETING: Final = 4096
+_START_SECONDS: Final = 15.0
+_MAX_SECONDS: Final = 1e6
+_MEDIA_TYPES: Final = {
+    "image": {"image/png", "image/jpeg", "image/gif", "image/webp"},
+    "document": {"application/pdf"},
+}
+_UNSAFE_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_CANCEL_SECONDS: Final = 1.0
+
+_log = structlog.get_logger("hands.hand")
+
+
+class HandDied(Exception):  # noqa: N818  # a thing that happens
+    """The sandbox is gone; the text says why, if it is known."""
+
+
+class ProtocolBroken(Exception):  # noqa: N818  # a thing that happens
+    """The agent said what no agent says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a tool answered. `cancelled`: it was stopped on request."""
+
+    content: tuple[ContentBlock, ...]
+    is_error: bool
+    cancelled: bool
+    duration: timedelta
+
+
+class Hand:
+    """Speaks with the agent of one sandbox. Made by `open`.
+
+    `grace` is how many seconds longer than its deadline a call may take before the whole sandbox is
+    killed.
+    """
+
+    def __init__(self, hand_id: str, sandbox: Sandbox, *, grace: float) -> None:
+        self.id = hand_id
+        self._sandbox = sandbox
+        self._grace = grace
+        self._calls: dict[int, asyncio.Future[Reply]] = {}
+        self._numbers: dict[str, int] = {}
+        self._next = 0
+        self._why_dead: str | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self.dead = asyncio.Event()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is under way."""
+        return bool(self._calls)
+
+    async def open(self, limits: Limits, tasks: asyncio.TaskGroup) -> None:
+        """Waits for the agent, confines the sandbox and lets the agent serve.
+
+        Raises `BackendUnavailable`; the sandbox has ended then.
+        """
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                await self._greet(limits)
+        except BaseException as error:
+            await self._sandbox.kill()
+            if isinstance(error, TimeoutError):
+                text = f"the sandbox was not ready within {_START_SECONDS:g} s"
+                raise BackendUnavailable(text) from error
+            raise
+        self._reader = tasks.create_task(self._listen(), name=f"hand {self.id}")
+
+    async def run(self, call_id: str, call: ToolCall) -> Reply:
+        """Runs one tool call. Raises `HandDied`."""
+        if self._why_dead is not None:
+            raise HandDied(self._why_dead)
+        self._next += 1
+        number = self._numbers[call_id] = self._next
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._calls[number] = reply
+        name = _UNSAFE_NAME.sub("_", call_id)
+        message = {
+            "type": "call",
+            "id": number,
+            "tool": call.tool,
+            "input": call.input,
+            "timeout": call.timeout,
+            "spill": f"/mnt/session/tool_outputs/{name}.txt",
+        }
+        try:
+            self._send(message)
+            # Not `wait_for`: this wait is on the path of every call.
+            watch = asyncio.get_running_loop().call_later(
+                call.timeout + self._grace, self._overdue, number
+            )
+            try:
+                return await reply
+            finally:
+                watch.cancel()
+        finally:
+            self._calls.pop(number, None)
+            self._numbers.pop(call_id, None)
+
+    async def cancel(self, call_id: str) -> None:
+        """Stops a call: `run` then answers, unless the sandbox had to be killed for it."""
+        number = self._numbers.get(call_id)
+        if number is None or self._why_dead is not None:
+            return
+        reply = self._calls[number]
+        self._send({"type": "cancel", "id": number})
+        await asyncio.wait([reply], timeout=_CANCEL_SECONDS)
+        if not reply.done():
+            await self.kill("it did not stop a cancelled call")
+
+    async def kill(self, why: str) -> None:
+        """Ends the sandbox; calls under way raise `HandDied`. No process is left afterwards."""
+        self._bury(why)
+        await self._sandbox.kill()
+
+    # the agent
+
+    def _send(self, message: dict[str, Any]) -> None:
+        body = orjson.dumps(message)
+        self._sandbox.writer.write(len(body).to_bytes(_PREFIX, "big") + body)
+
+    async def _receive(self) -> dict[str, Any]:
+        """The next frame. Raises `ProtocolBroken` and `asyncio.IncompleteReadError`."""
+        reader = self._sandbox.reader
+        size = int.from_bytes(await reader.readexactly(_PREFIX), "big")
+        if size > _MAX_FRAME:
+            raise ProtocolBroken(f"a frame of {size} bytes")
+        try:
+            message = orjson.loads(await reader.readexactly(size))
+        except orjson.JSONDecodeError as error:
+            raise ProtocolBroken("a frame that is not JSON") from error
+        if not isinstance(message, dict):
+            raise ProtocolBroken("a frame that is no object")
+        return message
+
+    async def _greet(self, limits: Limits) -> None:
+        reader = self._sandbox.reader
+        start = b""
+        try:
+            # Until it is up, the agent's stream is also where bubblewrap complains.
+            start = await reader.readexactly(_PREFIX)
+            size = int.from_bytes(start, "big")
+            if size > _MAX_GREETING:
+                start += await reader.read(_MAX_GREETING)
+                raise BackendUnavailable(_complaint(start))
+            await reader.readexactly(size)
+            await self._sandbox.confine()
+            self._send(
+                {
+                    "type": "hello",
+                    "rlimits": limits.resource_limits(grouped=self._sandbox.grouped),
+                    "environment": bubblewrap.ENVIRONMENT,
+                    "directory": bubblewrap.CONTROL_DIRECTORY,
+                }
+            )
+            await self._receive()
+        except asyncio.IncompleteReadError as error:
+            raise BackendUnavailable(_complaint(start + error.partial)) from error
+        except (OSError, ProtocolBroken) as error:
+            raise BackendUnavailable(f"the sandbox did not start: {error}") from error
+
+    async def _listen(self) -> None:
+        why = ""
+        try:
+            while True:
+                self._deliver(await self._receive())
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        except ProtocolBroken as error:
+            why = f"its agent sent {error}"
+            _log.warning("agent_broke_protocol", hand_id=self.id, what=str(error))
+        await self._sandbox.kill()
+        self._bury(why or await self._sandbox.ended() or "it ended by itself")
+
+    def _deliver(self, message: dict[str, Any]) -> None:
+        if message.get("type") != "result":
+            raise ProtocolBroken("a frame of unknown type")
+        reply = self._calls.get(message.get("id"))  # type: ignore[arg-type]  # any key may be asked for
+        if reply is not None and not reply.done():
+            reply.set_result(_reply(message))
+
+    def _overdue(self, number: int) -> None:
+        """A call outlived its deadline: its agent is stopped, starved or lying."""
+        if number in self._calls:
+            _log.warning("agent_overdue", hand_id=self.id)
+            self._bury("it did not end a call that was past its deadline")
+            self._sandbox.writer.transport.abort()  # the listener then kills it
+
+    def _bury(self, why: str) -> None:
+        if self._why_dead is not None:
+            return
+        self._why_dead = why
+        self.dead.set()
+        for reply in self._calls.values():
+            if not reply.done():
+                reply.set_exception(HandDied(why))
+
+
+def _complaint(text: bytes) -> str:
+    shown = text.decode("utf-8", "replace").strip() or "no reason was given"
+    hint = ""
+    if "namespace" in shown or "Permission denied" in shown or "Operation not permitted" in shown:
+        hint = (
+            ". Unprivileged user namespaces must be allowed: see sysctl "
+            "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns and "
+            "user.max_user_namespaces; in a container, seccomp and masked paths must not forbid it"
+        )
+    return f"the sandbox did not start: {shown}{hint}"
+
+
+def _reply(message: dict[str, Any]) -> Reply:
+    ended, error = message.get("ended"), message.get("error")
+    milliseconds = message.get("milliseconds")
+    if ended not in {"completed", "timeout", "cancelled"} or not isinstance(error, bool):
+        raise ProtocolBroken("a result without its end")
+    if not isinstance(milliseconds, int | float) or not 0 <= milliseconds < _MAX_SECONDS * 1000:
+        raise ProtocolBroken("a result without a duration")
+    content: tuple[ContentBlock, ...] = ()
+    text, block = message.get("text", ""), message.get("block")
+    if not isinstance(text, str):
+        raise ProtocolBroken("text that is none")
+    if block is not None:
+        content = (_media(block),)
+    elif text:
+        shown = ContentBlock()
+        shown.text.text = text.replace("\0", "\ufffd")
+        content = (shown,)
+    return Reply(
+        content,
+        is_error=error or ended != "completed",
+        cancelled=ended == "cancelled",
+        duration=timedelta(milliseconds=milliseconds),
+    )
+
+
+def _media(block: object) -> ContentBlock:
+    if not isinstance(block, dict):
+        raise ProtocolBroken("a block that is none")
+    kind, media_type, data = (block.get(key) for key in ("type", "media_type", "data"))
+    if not isinstance(data, str) or not isinstance(kind, str):
+        raise ProtocolBroken("a block without data")
+    if media_type not in _MEDIA_TYPES.get(kind, ()):
+        raise ProtocolBroken("a block of unknown type")
+    try:
+        binascii.a2b_base64(data, strict_mode=True)
+    except ValueError as error:
+        raise ProtocolBroken("a block whose data is not base64") from error
+    content = ContentBlock()
+    source = content.image.source if kind == "image" else content.document.source
+    source.base64.data, source.base64.media_type = data, str(media_type)
+    return content

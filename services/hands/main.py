@@ -1,0 +1,124 @@
+"""The hands process: wiring."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from typing import Final
+
+import structlog
+from pydantic import Field
+
+from chassis import lifecycle
+from chassis.clock import SystemClock
+from chassis.db import open_database
+from chassis.grpc.server import GrpcServer
+from chassis.ids import new_id
+from chassis.settings import Settings
+from drover.hands.v1.hands_service_pb2_grpc import add_HandsServiceServicer_to_server
+from services.hands.backends.local import LocalBackend
+from services.hands.domain.limits import MIB, Limits
+from services.hands.executor import Executor
+from services.hands.pool import Pool, PoolSize
+from services.hands.rpc import HandsRpc
+from services.hands.store import tables
+from services.hands.store.journal import SqlJournal
+from services.hands.workspace import Workspaces
+
+SERVICE: Final = "hands"
+_REAP_SECONDS: Final = 15.0
+
+
+class HandsSettings(Settings):
+    """Settings of the hands."""
+
+    hands_max_sandboxes: int = Field(
+        default=32, ge=1, description="Sandboxes that live at once; idle ones make room."
+    )
+    hands_idle_seconds: float = Field(
+        default=600.0, gt=0, description="Seconds after which an idle sandbox is ended."
+    )
+    hands_spare_sandboxes: int = Field(
+        default=1, ge=0, le=16, description="Sandboxes kept ready for new sessions."
+    )
+    hands_memory_mib: int = Field(default=4096, ge=64, description="Memory of one sandbox.")
+    hands_processes: int = Field(
+        default=512, ge=16, description="Processes and threads of one sandbox."
+    )
+    hands_cpus: float = Field(default=2.0, gt=0, description="Processors of one sandbox.")
+    hands_file_mib: int = Field(default=4096, ge=1, description="Size of one file in a sandbox.")
+    hands_tmp_mib: int = Field(default=512, ge=1, description="Size of a sandbox's /tmp.")
+
+    def limits(self) -> Limits:
+        """What one sandbox may use."""
+        return Limits(
+            memory_bytes=self.hands_memory_mib * MIB,
+            processes=self.hands_processes,
+            cpus=self.hands_cpus,
+            file_bytes=self.hands_file_mib * MIB,
+            tmp_bytes=self.hands_tmp_mib * MIB,
+        )
+
+    def pool_size(self) -> PoolSize:
+        """How many sandboxes live, and for how long."""
+        return PoolSize(
+            max_live=self.hands_max_sandboxes,
+            idle_seconds=self.hands_idle_seconds,
+            spares=self.hands_spare_sandboxes,
+        )
+
+
+async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
+    """Builds the service and serves; `stack` ends it.
+
+    It reports healthy only once nothing is left of a process that died before it.
+    """
+    directory = settings.data_dir.absolute() / "hands"
+    directory.mkdir(parents=True, exist_ok=True)
+    database = await open_database(settings.database(SERVICE), tables.metadata)
+    stack.push_async_callback(database.close)
+    backend = LocalBackend(directory)
+    stack.push_async_callback(backend.close)
+    await backend.start()
+    workspaces = Workspaces(directory, privileged=os.geteuid() == 0)
+    await workspaces.start()
+
+    tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    pool = Pool(
+        backend, workspaces, settings.limits(), settings.pool_size(), SystemClock(), new_id, tasks
+    )
+    stack.push_async_callback(pool.close)
+    executor = Executor(SqlJournal(database, SystemClock()), pool, tasks)
+    reaper = tasks.create_task(_reap(pool, executor), name="reaper")
+    stack.callback(reaper.cancel)
+    pool.fill()
+
+    server = GrpcServer(settings.listen, settings.token(), reflection=settings.reflection)
+    server.add(add_HandsServiceServicer_to_server, HandsRpc(executor, workspaces, backend.name))
+    await server.start()
+    stack.push_async_callback(server.stop)
+    return server
+
+
+async def _reap(pool: Pool, executor: Executor) -> None:
+    while True:
+        await asyncio.sleep(_REAP_SECONDS)
+        await pool.reap()
+        executor.prune()
+
+
+def main() -> None:
+    """Runs the hands until they are told to stop."""
+    settings = HandsSettings()
+
+    async def serve(stack: AsyncExitStack, stop: asyncio.Event) -> None:
+        server = await build(settings, stack)
+        structlog.get_logger(SERVICE).info("listening", address=server.address)
+        await stop.wait()
+
+    lifecycle.run(serve, service=SERVICE, log_level=settings.log_level)
+
+
+if __name__ == "__main__":
+    main()

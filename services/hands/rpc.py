@@ -1,0 +1,76 @@
+"""HandsService on the wire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from chassis.errors import DroverError, Reason
+from drover.hands.v1.hands_service_pb2 import (
+    CancelRequest,
+    CancelResponse,
+    ExecuteRequest,
+    ExecuteResponse,
+    ProvisionRequest,
+    ProvisionResponse,
+    ReleaseRequest,
+    ReleaseResponse,
+)
+from drover.hands.v1.hands_service_pb2_grpc import HandsServiceServicer
+from services.hands.backends.port import BackendUnavailable
+from services.hands.domain import recipe
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+    from services.hands.executor import Executor
+    from services.hands.workspace import Workspaces
+
+    Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class HandsRpc(HandsServiceServicer):
+    """Turns requests into calls of the executor. Errors are `DroverError`s."""
+
+    def __init__(self, executor: Executor, workspaces: Workspaces, backend: str) -> None:
+        self._executor = executor
+        self._workspaces = workspaces
+        self._backend = backend
+
+    async def Provision(  # noqa: N802  # named by the contract
+        self, request: ProvisionRequest, _context: Context
+    ) -> ProvisionResponse:
+        """Makes a session's hand, or answers the one it has."""
+        recipe.check(request.environment)
+        try:
+            hand, existing = await self._executor.provision(request.session_id, request.generation)
+        except BackendUnavailable as error:
+            raise DroverError(Reason.UNAVAILABLE, str(error)) from error
+        return ProvisionResponse(hand_id=hand.id, backend=self._backend, existing=existing)
+
+    async def Execute(  # noqa: N802  # named by the contract
+        self, request: ExecuteRequest, _context: Context
+    ) -> ExecuteResponse:
+        """Runs one tool call, at most once."""
+        recipe.check(request.environment)
+        return await self._executor.execute(
+            request.session_id, request.call_id, request.generation, request.name, request.input
+        )
+
+    async def Cancel(  # noqa: N802  # named by the contract
+        self, request: CancelRequest, _context: Context
+    ) -> CancelResponse:
+        """Stops calls."""
+        await self._executor.cancel(request.session_id, request.generation, request.call_ids)
+        return CancelResponse()
+
+    async def Release(  # noqa: N802  # named by the contract
+        self, request: ReleaseRequest, _context: Context
+    ) -> ReleaseResponse:
+        """Ends a session's hand."""
+        await self._executor.release(request.session_id)
+        if request.purge:
+            volume = self._workspaces.find(request.session_id)
+            if volume is not None:
+                await self._workspaces.remove(volume)
+            await self._executor.purge(request.session_id)
+        return ReleaseResponse()

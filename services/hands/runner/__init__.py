@@ -1,0 +1,8 @@
+"""What runs inside a sandbox: a small agent that speaks frames on its standard input.
+
+It depends on nothing but the system's Python (3.9 or newer), started with `python3 -I -S`, and it
+is no security boundary: it runs with the rights of the commands that it runs, and the host
+believes nothing that it says.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,324 @@
+"""The agent's loop: one thread that serves calls from the host over its standard input.
+
+bash runs one command at a time, which the host sees to; reading, writing and editing are done at
+once; searching, and reading large files, in a forked child that can be killed. Everything has a
+deadline.
+
+Frames from the host: `hello` once, then `call` and `cancel`. Frames to the host: `ready` once, then
+one `result` for each call.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from services.hands.runner import files, search
+from services.hands.runner.failure import ToolFailure
+from services.hands.runner.frames import Connection
+from services.hands.runner.output import clean, spill
+from services.hands.runner.paths import WORKDIR
+from services.hands.runner.shell import Shell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CONTROL_FD = 0
+_TOOLS: dict[str, Callable[..., dict[str, Any]]] = {
+    "read": files.read,
+    "write": files.write,
+    "edit": files.edit,
+    "glob": search.glob,
+    "grep": search.grep,
+}
+_CHUNK = 1024 * 1024
+
+
+class _Call:
+    """A call that is running."""
+
+    def __init__(self, message: dict[str, Any], timeout: float) -> None:
+        self.id: int = message["id"]
+        self.tool: str = message["tool"]
+        self.input: dict[str, Any] = message["input"]
+        self.spill: str = message["spill"]
+        self.timeout = timeout
+        self.started = time.monotonic()
+        self.deadline = self.started + timeout
+        self.retried = False
+        self.pid = 0
+        self.answer = bytearray()
+
+
+class Agent:
+    """Serves one connection until it ends."""
+
+    def __init__(self, connection: Connection, shell: Shell) -> None:
+        self._connection = connection
+        self._shell = shell
+        self._poll = select.poll()
+        self._command: _Call | None = None
+        self._children: dict[int, _Call] = {}  # by the descriptor that their answer comes from
+
+    def serve(self) -> None:
+        """Runs until the host closes the connection."""
+        self._poll.register(self._connection.fd, select.POLLIN)
+        self._prepare_shell()
+        while True:
+            for fd, _ in self._poll.poll(self._wait()):
+                self._handle(fd)
+            self._expire()
+
+    def _wait(self) -> float | None:
+        running = [call.deadline for call in self._children.values()]
+        if self._command is not None:
+            running.append(self._command.deadline)
+        # Rounded up: a poll that ends too early would only be repeated.
+        return max(0.0, min(running) - time.monotonic()) * 1000 + 1 if running else None
+
+    def _handle(self, fd: int) -> None:
+        if fd == self._connection.fd:
+            for message in self._connection.receive():
+                self._receive(message)
+        elif fd in self._children:
+            self._read_child(fd)
+        elif fd == self._shell.output_fd:
+            if not self._shell.read_output():
+                self._poll.unregister(fd)
+        elif fd == self._shell.status_fd:
+            status = self._shell.read_status()
+            if status is not None and self._command is not None:
+                self._end_command(self._shell.take_output(), status)
+        elif fd == self._shell.pidfd:
+            self._shell_ended()
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        if message["type"] == "cancel":
+            self._cancel(message["id"])
+            return
+        call = _Call(message, message["timeout"])
+        try:
+            if call.tool == "bash":
+                self._bash(call)
+            elif call.tool in {"glob", "grep"} or (
+                call.tool == "read" and files.is_large(call.input["file_path"])
+            ):
+                self._fork(call)
+            else:
+                self._answer(call, _run(call))
+        except OSError as error:
+            text = f"{call.tool}: the sandbox could not run it: {error.strerror}"
+            self._answer(call, {"text": text, "error": True})
+
+    # bash
+
+    def _start_shell(self) -> None:
+        self._shell.start()
+        for fd in (self._shell.output_fd, self._shell.status_fd, self._shell.pidfd):
+            self._poll.register(fd, select.POLLIN)
+
+    def _prepare_shell(self) -> None:
+        """Starts the next command's shell ahead of it."""
+        with suppress(OSError):  # that command tries again, and says what is wrong
+            self._start_shell()
+
+    def _bash(self, call: _Call) -> None:
+        command: str = call.input.get("command", "")
+        if call.input.get("restart"):
+            self._kill_all()
+            self._start_shell()
+            if not command:
+                self._answer(call, {"text": "bash session restarted"})
+                return
+        if not self._shell.alive:
+            self._start_shell()
+        self._command = call
+        self._shell.submit(command, call.spill)
+
+    def _end_command(self, output: str, status: int, note: str = "", ended: str = "") -> None:
+        call, self._command = self._command, None
+        if call is None:
+            return
+        if status and not note:
+            note = f"[exit code {status}]"
+        text = "\n".join(filter(None, (output, note)))
+        self._answer(call, {"text": text, "error": bool(status), "ended": ended or "completed"})
+
+    def _stop_command(self, note: str, ended: str) -> None:
+        output = self._kill_all()
+        self._end_command(output, 1, note, ended)
+        self._prepare_shell()
+
+    def _shell_ended(self) -> None:
+        """The command ended the shell itself: `exit`, `exec`, `set -e`, a signal."""
+        status = self._shell.reap(wait=False)
+        if status is None:
+            return  # the event was of an earlier shell with the same descriptor
+        output = self._shell.take_output()
+        self._close_shell()
+        if self._command is not None:
+            code = f"[exit code {status}: the shell ended; the next command gets a new one]"
+            self._end_command(output, status, code if status else "")
+            self._prepare_shell()
+
+    def _close_shell(self) -> None:
+        for fd in (self._shell.output_fd, self._shell.status_fd, self._shell.pidfd):
+            with suppress(KeyError):  # its output had ended before
+                self._poll.unregister(fd)
+        self._shell.close()
+
+    def _kill_all(self) -> str:
+        """Kills every process of the sandbox but this one and PID 1; what the command printed.
+
+        Not the process group alone: what calls `setsid` must go too. The kernel does it in one
+        step, so that a fork bomb cannot outrun it.
+        """
+        with suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        if not self._shell.alive:
+            return ""
+        output = self._shell.take_output()
+        self._shell.reap(wait=True)
+        self._close_shell()
+        return output
+
+    # file tools in a child
+
+    def _fork(self, call: _Call) -> None:
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        call.pid = os.fork()
+        if call.pid == 0:
+            _serve_child(call, write_end)
+        os.close(write_end)
+        os.set_blocking(read_end, False)
+        call.answer.clear()
+        self._children[read_end] = call
+        self._poll.register(read_end, select.POLLIN)
+
+    def _read_child(self, fd: int) -> None:
+        call = self._children[fd]
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return  # the event was of an earlier child with the same descriptor
+        if data:
+            call.answer += data
+            return
+        _, status = os.waitpid(call.pid, 0)
+        self._forget_child(fd)
+        if status == 0:
+            self._answer(call, json.loads(call.answer))
+        elif not call.retried:
+            # Most likely it was killed together with a command that ran too long. It only reads.
+            call.retried = True
+            self._fork(call)
+        else:
+            text = f"{call.tool}: ended by the system; it may have needed too much memory"
+            self._answer(call, {"text": text, "error": True})
+
+    def _stop_child(self, fd: int, body: dict[str, Any]) -> None:
+        call = self._children[fd]
+        os.kill(call.pid, signal.SIGKILL)
+        os.waitpid(call.pid, 0)
+        self._forget_child(fd)
+        self._answer(call, body)
+
+    def _forget_child(self, fd: int) -> None:
+        del self._children[fd]
+        self._poll.unregister(fd)
+        os.close(fd)
+
+    # ends
+
+    def _cancel(self, call_id: int) -> None:
+        if self._command is not None and self._command.id == call_id:
+            self._stop_command("[cancelled: its processes were killed]", "cancelled")
+            return
+        for fd, call in self._children.items():
+            if call.id == call_id:
+                self._stop_child(fd, {"text": "[cancelled]", "error": True, "ended": "cancelled"})
+                return
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        call = self._command
+        if call is not None and now >= call.deadline:
+            note = (
+                f"bash: command timed out after {call.timeout:g}s; it and every process it started "
+                "were killed, and the next command gets a new shell"
+            )
+            self._stop_command(note, "timeout")
+        for fd, child in list(self._children.items()):
+            if now >= child.deadline:
+                text = f"{child.tool}: timed out after {child.timeout:g}s"
+                self._stop_child(fd, {"text": text, "error": True, "ended": "timeout"})
+
+    def _answer(self, call: _Call, body: dict[str, Any]) -> None:
+        if "text" in body:
+            # A command's output is bounded already, a read's names the file that it is from.
+            text = body["text"]
+            if call.tool not in {"bash", "read"}:
+                text = spill(text, call.spill)
+            body["text"] = clean(text)
+        milliseconds = round((time.monotonic() - call.started) * 1000, 3)
+        answer = {"type": "result", "id": call.id, "ended": "completed", "error": False}
+        self._connection.send({**answer, "milliseconds": milliseconds, **body})
+
+
+def _run(call: _Call) -> dict[str, Any]:
+    try:
+        return _TOOLS[call.tool](**call.input)
+    except ToolFailure as failure:
+        return {"text": str(failure), "error": True}
+    except Exception as error:  # noqa: BLE001  # a tool that fails must not end the agent
+        return {"text": f"{call.tool}: {type(error).__name__}: {error}", "error": True}
+
+
+def _serve_child(call: _Call, write_end: int) -> None:
+    """The forked child's whole life; never returns."""
+    status = 1
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        view = memoryview(json.dumps(_run(call)).encode("ascii"))
+        while view:
+            view = view[os.write(write_end, view) :]
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _limit(values: dict[str, int]) -> None:
+    for name, value in values.items():
+        kind = getattr(resource, f"RLIMIT_{name}")
+        _, hard = resource.getrlimit(kind)
+        if hard != resource.RLIM_INFINITY:
+            value = min(value, hard)  # noqa: PLW2901
+        resource.setrlimit(kind, (value, value))
+
+
+def main() -> None:
+    """Greets the host, waits for its `hello` and serves it."""
+    connection = Connection(CONTROL_FD)
+    connection.send({"type": "ready", "python": ".".join(map(str, sys.version_info[:3]))})
+    # What comes before this is done by no command: until then the host may set limits.
+    messages: list[dict[str, Any]] = []
+    while not messages:
+        messages = connection.receive()
+    hello = messages[0]
+    _limit(hello["rlimits"])
+    os.chdir(WORKDIR)
+    agent = Agent(connection, Shell(hello["directory"], hello["environment"]))
+    connection.send({"type": "serving"})
+    try:
+        agent.serve()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        os._exit(0)  # the host is gone, and so is the sandbox

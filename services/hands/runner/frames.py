@@ -1,0 +1,44 @@
+"""Frames: four bytes of length, most significant first, and that many bytes of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+_PREFIX = 4
+_READ = 256 * 1024
+
+
+class Connection:
+    """The agent's end of the control socket. It blocks; the host always reads."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._buffer = bytearray()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Sends one frame. Raises `OSError` when the host is gone."""
+        self.send_text(json.dumps(message, separators=(",", ":")))
+
+    def send_text(self, text: str) -> None:
+        """Sends a frame that is JSON text already."""
+        body = text.encode("ascii")
+        view = memoryview(len(body).to_bytes(_PREFIX, "big") + body)
+        while view:
+            view = view[os.write(self.fd, view) :]
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Reads once; the frames that are complete. Raises `EOFError` at the end."""
+        data = os.read(self.fd, _READ)
+        if not data:
+            raise EOFError
+        self._buffer += data
+        messages = []
+        while len(self._buffer) >= _PREFIX:
+            end = _PREFIX + int.from_bytes(self._buffer[:_PREFIX], "big")
+            if len(self._buffer) < end:
+                break
+            messages.append(json.loads(self._buffer[_PREFIX:end]))
+            del self._buffer[:end]
+        return messages

@@ -1,0 +1,71 @@
+"""Paths of the file tools: confined to the session's directories, links never followed out.
+
+A path is first made canonical and checked, then opened component by component without following
+links. A link that is swapped in after the check makes the open fail.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from services.hands.runner.failure import ToolFailure
+
+WORKDIR = "/workspace"
+ROOTS = (WORKDIR, "/mnt/session", "/tmp")  # noqa: S108  # the sandbox's own
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def within(path: str, root: str) -> bool:
+    """Whether a canonical path is `root` or below it."""
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def resolve(path: str) -> str:
+    """The canonical path: absolute, without links, missing last parts as they are spelled.
+
+    Raises `ToolFailure` for a path that leads out of the session's directories.
+    """
+    if "\0" in path:
+        raise ToolFailure(f"path {path!r}: embedded null byte")
+    canonical = os.path.realpath(os.path.join(WORKDIR, path))  # noqa: PTH118
+    if not any(within(canonical, root) for root in ROOTS):
+        raise ToolFailure(
+            f"path {path!r} is outside the session's working directory and its other permitted "
+            "directories"
+        )
+    return canonical
+
+
+def open_beneath(canonical: str, flags: int, *, parents: bool = False) -> int:
+    """Opens a canonical path without following any link; `parents` makes missing directories.
+
+    Raises `OSError`.
+    """
+    root = next(root for root in ROOTS if within(canonical, root))
+    parts = [part for part in canonical[len(root) :].split("/") if part]
+    flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+    if not parts:
+        return os.open(root, flags)
+    directory = os.open(root, _DIRECTORY)
+    try:
+        for part in parts[:-1]:
+            directory = _descend(directory, part, parents)
+        return os.open(parts[-1], flags, 0o644, dir_fd=directory)
+    finally:
+        os.close(directory)
+
+
+def _descend(directory: int, part: str, make: bool) -> int:
+    """Opens a directory below `directory`, which it closes when that succeeds."""
+    try:
+        below = os.open(part, _DIRECTORY, dir_fd=directory)
+    except FileNotFoundError:
+        if not make:
+            raise
+        with suppress(FileExistsError):
+            os.mkdir(part, 0o755, dir_fd=directory)
+        below = os.open(part, _DIRECTORY, dir_fd=directory)
+    os.close(directory)
+    return below

@@ -1,0 +1,174 @@
+"""One persistent bash.
+
+The shell reads its script from a FIFO, one line per command: it sources the file that holds the
+command, then writes the exit status to a second FIFO. So a command has no descriptors but 0 to 2,
+cannot break the protocol by printing, and may be any text, syntax errors included. What the
+foreground printed is in the pipe by the time the status arrives; what runs in the background does
+not delay it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import termios
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from services.hands.runner.output import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_BASH = "/bin/bash"
+_READ = 256 * 1024
+_F_SETPIPE_SZ = 1031  # fcntl names it from Python 3.10 on
+_PIPE_SIZE = 1024 * 1024
+_STATUS_BYTES = 4096
+# The kernel should end what a command started before it ends the agent.
+_OOM_SCORE = "500"
+
+
+class Shell:
+    """Starts bash, feeds it commands and collects what they print.
+
+    `directory` is a private one for the FIFOs. The caller polls `output_fd`, `status_fd` and
+    `pidfd`, and calls `read_output`, `read_status` and `reap` when they are readable.
+    """
+
+    def __init__(self, directory: str, environment: Mapping[str, str]) -> None:
+        self._script_path = f"{directory}/shell"
+        self._status_path = f"{directory}/status"
+        self._command_path = f"{directory}/command"
+        self._environment = dict(environment)
+        self._number = 0
+        self._pid = 0
+        self._script_fd = -1
+        self.output = Output()
+        self.output_fd = -1
+        self.status_fd = -1
+        self.pidfd = -1
+
+    @property
+    def alive(self) -> bool:
+        """Whether a shell is running, as far as `reap` knows."""
+        return self._pid > 0
+
+    def start(self) -> None:
+        """Starts a new bash in the working directory. Raises `OSError`."""
+        try:
+            self._start()
+        except OSError:
+            self.close()
+            raise
+        self._feed("BASH_ARGV0=bash")
+
+    def _start(self) -> None:
+        # Read and write: opening neither waits for the other end, nor ends when bash goes.
+        self._script_fd = _fifo(self._script_path, 0)
+        self.status_fd = _fifo(self._status_path, os.O_NONBLOCK)
+        self.output_fd, write_end = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.output_fd, False)
+        with suppress(OSError):  # fewer bytes at a time do as well
+            fcntl.fcntl(self.output_fd, _F_SETPIPE_SZ, _PIPE_SIZE)
+        try:
+            self._pid = os.posix_spawn(
+                _BASH,
+                ["bash", "--noprofile", "--norc", self._script_path],
+                self._environment,
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, write_end, 1),
+                    (os.POSIX_SPAWN_DUP2, write_end, 2),
+                ],
+                setsid=True,
+                setsigmask=[],
+                # Python ignores these; commands expect them to work.
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+            )
+        finally:
+            os.close(write_end)
+        self.pidfd = os.pidfd_open(self._pid)
+        with (
+            suppress(OSError),  # it only makes the better choice likelier
+            open(f"/proc/{self._pid}/oom_score_adj", "w", encoding="ascii") as file,  # noqa: PTH123
+        ):
+            file.write(_OOM_SCORE)
+
+    def submit(self, command: str, spill_path: str) -> None:
+        """Runs a command; `read_status` tells its end. Raises `OSError`."""
+        self.output.begin(spill_path)
+        self._number += 1
+        fd = os.open(
+            self._command_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
+        )
+        with os.fdopen(fd, "wb") as file:
+            file.write(command.encode() + b"\n")
+        # In a group whose errors go nowhere: `set -x` then traces the command only.
+        self._feed(
+            f". {self._command_path}; "
+            f'{{ builtin printf "%d %d\\n" "$?" {self._number} >{self._status_path}; }} 2>/dev/null'
+        )
+
+    def _feed(self, line: str) -> None:
+        os.write(self._script_fd, line.encode() + b"\n")
+
+    def read_output(self) -> bool:
+        """Takes what the commands printed; False once nothing can print any more."""
+        try:
+            data = os.read(self.output_fd, _READ)
+        except BlockingIOError:
+            return True
+        self.output.feed(data)
+        return bool(data)
+
+    def read_status(self) -> int | None:
+        """The exit status of the command that was submitted last, once it ended."""
+        try:
+            lines = os.read(self.status_fd, _STATUS_BYTES).split(b"\n")
+        except BlockingIOError:
+            return None
+        for line in lines:
+            status, _, number = line.partition(b" ")
+            if number == b"%d" % self._number and status.isdigit():
+                return int(status)
+        return None
+
+    def take_output(self) -> str:
+        """What the command printed up to now, and nothing that is printed from now on."""
+        waiting = fcntl.ioctl(self.output_fd, termios.FIONREAD, b"\0\0\0\0")
+        left = int.from_bytes(waiting, "little")
+        while left > 0:
+            try:
+                data = os.read(self.output_fd, min(left, _READ))
+            except BlockingIOError:
+                break
+            if not data:
+                break
+            self.output.feed(data)
+            left -= len(data)
+        return self.output.finish()
+
+    def reap(self, *, wait: bool) -> int | None:
+        """The exit status of the shell itself, 128 + n after signal n; None if it still runs."""
+        pid, status = os.waitpid(self._pid, 0 if wait else os.WNOHANG)
+        if pid == 0:
+            return None
+        self._pid = 0
+        code = os.waitstatus_to_exitcode(status)
+        return code if code >= 0 else 128 - code
+
+    def close(self) -> None:
+        """Closes what belonged to a shell that has ended."""
+        for fd in (self._script_fd, self.output_fd, self.status_fd, self.pidfd):
+            if fd >= 0:
+                os.close(fd)
+        self._script_fd = self.output_fd = self.status_fd = self.pidfd = -1
+
+
+def _fifo(path: str, flags: int) -> int:
+    with suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108
+    os.mkfifo(path, 0o600)
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC | flags)

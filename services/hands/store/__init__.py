@@ -1,0 +1,3 @@
+"""The journal's database."""
+
+from __future__ import annotations

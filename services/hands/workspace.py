@@ -1,0 +1,95 @@
+"""Workspaces: what of a sandbox outlives it.
+
+DIR/hands/workspaces/<session>/{workspace,uploads,outputs,home,tool_outputs}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from services.hands.backends.port import Volume
+
+FIRST_OWNER: Final = 200_000
+"""As root, volumes belong to users from this number on, which no person has."""
+LAST_OWNER: Final = 1_200_000
+_PARTS: Final = ("workspace", "uploads", "outputs", "home", "tool_outputs")
+
+
+class Workspaces:
+    """The volumes below `directory`: the sessions' own, and spare ones that no session has yet."""
+
+    def __init__(self, directory: Path, *, privileged: bool) -> None:
+        self._sessions = directory / "workspaces"
+        self._spares = directory / "spares"
+        self._privileged = privileged
+        self._owners: set[int] = set()
+
+    async def start(self) -> None:
+        """Makes the directories, learns which users are taken, and drops spares of old."""
+        await asyncio.to_thread(self._start)
+
+    def find(self, session_id: str) -> Volume | None:
+        """A session's volume, if it has one."""
+        root = self._sessions / session_id
+        try:
+            owner = root.stat().st_uid
+        except FileNotFoundError:
+            return None
+        return Volume(root, owner if self._privileged else None)
+
+    async def make(self, session_id: str) -> Volume:
+        """A session's volume, made if it has none. Raises `OSError`."""
+        if (volume := self.find(session_id)) is not None:
+            return volume
+        return await asyncio.to_thread(self._make, self._sessions, session_id)
+
+    async def make_spare(self, name: str) -> Volume:
+        """A volume for a session that is not known yet. Raises `OSError`."""
+        return await asyncio.to_thread(self._make, self._spares, name)
+
+    def adopt(self, session_id: str, spare: Volume) -> Volume:
+        """Makes a spare volume a session's, who must have none. Raises `OSError`.
+
+        A sandbox that has it mounted keeps it: a mount follows the directory, not its name.
+        """
+        root = self._sessions / session_id
+        spare.root.rename(root)
+        return Volume(root, spare.owner)
+
+    async def remove(self, volume: Volume) -> None:
+        """Deletes a volume and all that is in it; nothing may run in it any more."""
+        await asyncio.to_thread(shutil.rmtree, volume.root, ignore_errors=True)
+        if volume.owner is not None and not volume.root.exists():
+            self._owners.discard(volume.owner)
+
+    def _start(self) -> None:
+        shutil.rmtree(self._spares, ignore_errors=True)
+        for directory in (self._sessions, self._spares):
+            directory.mkdir(parents=True, exist_ok=True)
+            directory.chmod(0o711)  # to pass through, not to look into
+        self._owners.update(entry.stat().st_uid for entry in self._sessions.iterdir())
+
+    def _make(self, parent: Path, name: str) -> Volume:
+        owner = self._take_owner() if self._privileged else None
+        unfinished = self._spares / f"{name}.new"
+        unfinished.mkdir(mode=0o700)
+        for part in _PARTS:
+            (unfinished / part).mkdir(mode=0o755)
+            if owner is not None:
+                os.chown(unfinished / part, owner, owner)
+        if owner is not None:
+            os.chown(unfinished, owner, owner)
+        root = unfinished.rename(parent / name)
+        return Volume(root, owner)
+
+    def _take_owner(self) -> int:
+        for owner in range(FIRST_OWNER, LAST_OWNER):
+            if owner not in self._owners:
+                self._owners.add(owner)
+                return owner
+        msg = "every user id for workspaces is taken"
+        raise OSError(msg)
