@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 
 
@@ -22,10 +23,5 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks."""
 
-    def now(self) -> datetime:
-        """The current time, aware, in UTC."""
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        """Seconds that never go back, from an arbitrary start."""
-        return time.monotonic()
+    now = staticmethod(partial(datetime.now, UTC))
+    monotonic = staticmethod(time.monotonic)

@@ -14,10 +14,7 @@ DEFAULT_WORKSPACE = "wrkspc_default"
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """The workspace that a call is scoped to and the request that it is part of.
-
-    `request_id` is empty outside any request.
-    """
+    """The workspace that a call is scoped to, and its request's id: empty outside any request."""
 
     workspace_id: str = DEFAULT_WORKSPACE
     request_id: str = ""

@@ -44,10 +44,9 @@ class Reason(StrEnum):
 class Rule:
     """How one reason is answered and logged.
 
-    `grpc` is the name of a gRPC status code, `http` a status and `api_type` the `error.type` of
-    ENDPOINTS §0, `level` the log level of the answering process. `retryable` says that the same
-    request may succeed later as it stands. `error_code` is the default of
-    `error.details.error_code`.
+    `grpc` is the name of a gRPC status code; `http` is a status, `api_type` the `error.type` and
+    `error_code` the usual `error.details.error_code` of ENDPOINTS §0; `level` is the answering
+    process's log level. `retryable`: the same request may succeed later as it stands.
     """
 
     grpc: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from typing import Protocol
+from collections.abc import Callable
 
 # In ASCII order, so that text sorts as the number does.
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
@@ -13,12 +13,8 @@ _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _RANDOM_BITS = 80
 
 
-class IdSource(Protocol):
-    """Makes a new id for a prefix; injected wherever tests need ids they can name."""
-
-    def __call__(self, prefix: str, /) -> str:
-        """A new id that starts with `prefix` and an underscore."""
-        ...
+IdSource = Callable[[str], str]
+"""Makes a new id for a prefix; injected wherever tests need ids they can name."""
 
 
 class MonotonicIds:

@@ -23,17 +23,20 @@ def run(main: Main, *, service: str, log_level: str = "info", stop_seconds: floa
 
     `main(stack, stop)` builds the process, entering what must be closed into `stack`, and waits for
     `stop`, which SIGTERM and SIGINT set. After that, `main` and the closing of the stack together
-    have `stop_seconds`; then, or at a second signal, they are cancelled and the process exits with
-    status 1.
+    have `stop_seconds`; then, or at a second signal, they are cancelled. Exits with status 1 if it
+    had to cancel, or if `main` raised.
     """
     logs.setup(service, log_level)
     tracing.setup(service)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash must not write secrets to disk
+    clean = False
     try:
-        in_time = uvloop.run(_supervise(main, stop_seconds))
+        clean = uvloop.run(_supervise(main, stop_seconds))
+    except Exception:  # noqa: BLE001  # logged as everything is
+        _log.exception("failed")
     finally:
         tracing.shutdown()
-    if not in_time:
+    if not clean:
         raise SystemExit(1)
 
 
@@ -50,17 +53,15 @@ async def _supervise(main: Main, stop_seconds: float) -> bool:
         if stop.is_set():
             task.cancel()
         stop.set()
+        loop.call_later(stop_seconds, on_deadline)
+
+    def on_deadline() -> None:
+        _log.error("stop_deadline_passed", seconds=stop_seconds)
+        task.cancel()
 
     task = loop.create_task(live())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    stopping = loop.create_task(stop.wait())
-    await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    await asyncio.wait({task}, timeout=stop_seconds)
-    if not task.done():
-        _log.error("stop_deadline_passed", seconds=stop_seconds)
-        task.cancel()
     try:
         await task
     except asyncio.CancelledError:

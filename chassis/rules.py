@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any
 
 import orjson
 from google.protobuf.descriptor import Descriptor, OneofDescriptor
@@ -24,7 +24,6 @@ Check = Callable[[Any], Violation | None]
 Test = tuple[Callable[[Any], object], str]  # what must hold, and what to say when it does not
 
 _REQUIRED = "a value is required"
-_SHOWN_KEY = 64
 _compiled: dict[Descriptor, _Rules] = {}
 
 
@@ -34,9 +33,7 @@ def check(message: Message) -> None:
     Segments are JSON keys (field, query or header names), indexes and map keys. A union's variant
     has none, since JSON writes its fields into the enclosing object.
     """
-    # The stubs call upb's descriptors by another name than the library does.
-    violation = _compile(cast("Descriptor", message.DESCRIPTOR))(message)
-    if violation is not None:
+    if (violation := _compile(message.DESCRIPTOR)(message)) is not None:
         raise DroverError(Reason.INVALID_ARGUMENT, ": ".join(filter(None, violation)))
 
 
@@ -44,8 +41,7 @@ class _Rules:
     """The compiled rules of one message type."""
 
     def __init__(self) -> None:
-        self.steps: list[Check] = []
-        self.complete = False
+        self.complete, self.steps = False, list[Check]()
 
     def __call__(self, message: Message) -> Violation | None:
         for step in self.steps:
@@ -54,7 +50,7 @@ class _Rules:
         return None
 
 
-def _compile(descriptor: Descriptor) -> _Rules:
+def _compile(descriptor: Any) -> _Rules:  # noqa: ANN401  # the stubs have two names for its type
     if (known := _compiled.get(descriptor)) is not None:
         return known
     rules = _compiled[descriptor] = _Rules()  # before its fields: types may be recursive
@@ -137,7 +133,11 @@ def _one(field: Field, rules: api.FieldRules) -> Check | None:
     if field.message_type is not None:
         nested = _compile(field.message_type)
         return nested if nested.steps or not nested.complete else None
-    tests = _string(rules.string) + _integer(rules.int64)
+    tests = _string(rules.string)
+    if rules.int64.HasField("gte"):
+        tests.append((rules.int64.gte.__le__, f"must be at least {rules.int64.gte}"))
+    if rules.int64.HasField("lte"):
+        tests.append((rules.int64.lte.__ge__, f"must be at most {rules.int64.lte}"))
     if field.enum_type is not None and rules.enum.defined_only:
         tests.append((field.enum_type.values_by_number.__contains__, "the value is not known"))
     return _all(tests, [])
@@ -156,7 +156,7 @@ def _all(
         for split, check_part in present:
             for segment, part in split(value):
                 if (violation := check_part(part)) is not None:
-                    return _below(str(segment)[:_SHOWN_KEY], violation)
+                    return _below(str(segment)[:64], violation)  # of a key
         return None
 
     return run if tests or present else None
@@ -195,12 +195,3 @@ def _is_json_object(text: str) -> bool:
         return isinstance(orjson.loads(text), dict)
     except orjson.JSONDecodeError:
         return False
-
-
-def _integer(limits: api.Int64Rules) -> list[Test]:
-    tests: list[Test] = []
-    if limits.HasField("gte"):
-        tests.append((limits.gte.__le__, f"must be at least {limits.gte}"))
-    if limits.HasField("lte"):
-        tests.append((limits.lte.__ge__, f"must be at most {limits.lte}"))
-    return tests

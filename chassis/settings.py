@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from chassis.secret import Secret
+
+
+def _split(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part] if isinstance(value, str) else value
 
 
 class Settings(BaseSettings):
@@ -20,34 +24,23 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="DROVER_", frozen=True, extra="ignore")
 
     data_dir: Path = Field(default=Path(".drover"), description="Directory of all durable data.")
-    listen: str = Field(
-        default="127.0.0.1:0", description="Address to listen on; port 0 takes a free one."
-    )
+    listen: str = Field(default="127.0.0.1:0", description="Where to listen; port 0 is a free one.")
     token_file: Path = Field(
         default_factory=lambda data: data["data_dir"] / "run" / "token",
-        description="The installation's secret; default DATA_DIR/run/token.",
+        description="File with the installation's secret. Default: DATA_DIR/run/token.",
     )
     registry_address: str = Field(default="", description="Where the registry service listens.")
     session_address: str = Field(default="", description="Where the session service listens.")
     hands_address: str = Field(default="", description="Where the hands service listens.")
     vault_proxy_address: str = Field(default="", description="Where the vault proxy listens.")
-    brain_addresses: Annotated[tuple[str, ...], NoDecode] = Field(
+    brain_addresses: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
         default=(), description="Where the brains listen, comma separated."
     )
     reflection: bool = Field(default=True, description="Offer gRPC server reflection.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level of log lines that are written."
     )
-    database_url: str | None = Field(
-        default=None, description="Database of the service; default DATA_DIR/<service>.db (SQLite)."
-    )
-
-    @field_validator("brain_addresses", mode="before")
-    @classmethod
-    def _split_addresses(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        return value
+    database_url: str | None = Field(default=None, description="Default: DATA_DIR/<service>.db.")
 
     def token(self) -> Secret:
         """Reads the installation's secret (ARCHITECTURE §7). Raises `OSError` without a file."""

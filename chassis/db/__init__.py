@@ -27,9 +27,9 @@ class Database(Protocol):
     async def write(self, fn: Callable[[Connection], T], /) -> T:
         """Runs `fn` in a transaction of its own effect and returns once that is durable.
 
-        When `fn` raises, nothing of it is kept and its exception is raised here. Writes are
-        acknowledged in the order in which they were made. A caller that is cancelled while it waits
-        does not know whether its write was kept.
+        When `fn` raises, nothing of it is kept and its exception is raised here. Writes are run and
+        acknowledged in the order in which they were made. A caller cancelled while it waits does
+        not know whether its write was kept.
         """
         ...
 

@@ -28,13 +28,8 @@ _MAX_GROUP = 128
 # Beyond this many waiting writes the process is overloaded and says so.
 _MAX_WAITING = 4096
 _READERS = 3
-_PRAGMAS = (
-    "journal_mode = WAL",
-    "synchronous = FULL",
-    "foreign_keys = ON",
-    "busy_timeout = 5000",
-    "temp_store = MEMORY",
-)
+_CLOSED = "the database is closed"
+_PRAGMAS = "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "busy_timeout = 5000"
 
 
 @dataclass(slots=True, eq=False)
@@ -80,18 +75,16 @@ class SqliteDatabase:
 
     async def read(self, fn: Callable[[Connection], T], /) -> T:
         """Runs `fn` on a snapshot in a reader thread. Raises what `fn` raises."""
-        self._check_open()
+        if self._closed:
+            raise DroverError(Reason.UNAVAILABLE, _CLOSED)
         return await self._loop.run_in_executor(self._reader_threads, self._read, fn)
 
     async def write(self, fn: Callable[[Connection], T], /) -> T:
-        """Runs `fn` in the writer thread; returns after the commit.
-
-        Raises what `fn` raises, and RESOURCE_EXHAUSTED at once when too many writes wait.
-        """
-        self._check_open()
+        """Runs `fn` in the writer thread. RESOURCE_EXHAUSTED at once when too many writes wait."""
+        if self._closed:
+            raise DroverError(Reason.UNAVAILABLE, _CLOSED)
         if self._waiting >= _MAX_WAITING:
-            text = "too many writes are waiting"
-            raise DroverError(Reason.RESOURCE_EXHAUSTED, text, retry_after=0.1)
+            raise DroverError(Reason.RESOURCE_EXHAUSTED, "too many writes wait", retry_after=0.1)
         future: asyncio.Future[T] = self._loop.create_future()
         self._waiting += 1
         self._queue.put(_Write(fn, future))
@@ -107,10 +100,6 @@ class SqliteDatabase:
         await asyncio.to_thread(self._reader_threads.shutdown)
         for connection in self._readers:
             connection.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise DroverError(Reason.UNAVAILABLE, "the database is closed")
 
     def _acknowledge(self, group: list[_Write]) -> None:
         self._waiting -= len(group)

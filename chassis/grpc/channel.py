@@ -17,12 +17,8 @@ from chassis.grpc import options
 from chassis.secret import Secret
 from chassis.telemetry import tracing
 
-DEFAULT_DEADLINE = 30.0
 
-
-def open_channel(
-    address: str, token: Secret, *, deadline: float = DEFAULT_DEADLINE
-) -> grpc.aio.Channel:
+def open_channel(address: str, token: Secret, *, deadline: float = 30.0) -> grpc.aio.Channel:
     """A channel to `address` that identifies this process and carries the call context.
 
     Every call carries the secret, the workspace, the request id and, while a span is recorded, its

@@ -6,8 +6,8 @@ One interceptor that wraps each method once: a chain of them costs more than wha
 # ruff: noqa: ANN401  # messages of every type pass through here
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Never, TypeAlias
 
 import grpc
@@ -17,7 +17,7 @@ import structlog
 from chassis import rules
 from chassis.context import DEFAULT_WORKSPACE, REQUEST_KEY, WORKSPACE_KEY, CallContext, call_context
 from chassis.errors import DroverError, Reason
-from chassis.grpc.status import DETAILS_KEY, code, from_rpc_error, to_status
+from chassis.grpc.status import DETAILS_KEY, from_rpc_error, to_status
 from chassis.ids import IdSource
 from chassis.secret import Secret
 from chassis.telemetry import names, tracing
@@ -77,13 +77,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     def _wrap(self, method: str, handler: Any) -> Handler:
         kind = next(kind for kind in _KINDS if getattr(handler, kind))
         behavior = getattr(handler, kind)
-        check: Callable[[Any], Any] = _CheckedStream if handler.request_streaming else _checked
+        check: Callable[[Any], Any] = _checked_stream if handler.request_streaming else _checked
+        name = method.removeprefix("/")
+        attributes = {names.RPC_SYSTEM_NAME: "grpc", names.RPC_METHOD: name}
 
         # A coroutine for streams too: when their call is cancelled, the handler's generator is
         # closed at once, in its own task and context, not by the garbage collector.
         async def serve(request: Any, context: Context) -> Any:
             metadata = context.invocation_metadata() or ()
-            with call_context(self._call(metadata)), _span(method, metadata):
+            span = tracing.server_span(name, metadata, attributes)
+            with call_context(self._call(metadata)), span:
                 try:
                     response = behavior(check(request), context)
                     if not isinstance(response, AsyncGenerator):
@@ -99,13 +102,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         return wrapped
 
     def _call(self, metadata: Any) -> CallContext:
-        workspace_id, request_id = DEFAULT_WORKSPACE, ""
-        for key, value in metadata:
-            if key == WORKSPACE_KEY:
-                workspace_id = value
-            elif key == REQUEST_KEY:
-                request_id = value
-        return CallContext(workspace_id, request_id or self._ids("req"))
+        given = dict(metadata)
+        workspace_id = given.get(WORKSPACE_KEY, DEFAULT_WORKSPACE)
+        return CallContext(workspace_id, given.get(REQUEST_KEY) or self._ids("req"))
 
     async def _fail(self, method: str, context: Context, error: Exception) -> Never:
         while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
@@ -116,7 +115,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             error = from_rpc_error(error)
         if isinstance(error, DroverError):
             log = getattr(_log, error.rule.level)
-            log("rpc_refused", method=method, reason=error.reason, message=error.message)
+            cause = error.__cause__ and repr(error.__cause__)
+            log(
+                "rpc_refused",
+                method=method,
+                reason=error.reason,
+                message=error.message,
+                cause=cause,
+            )
         else:
             error_id = self._ids("err")
             _log.error("rpc_failed", method=method, error_id=error_id, exc_info=error)
@@ -128,15 +134,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 async def _abort(context: Context, error: DroverError) -> Never:
     status = to_status(error)
     trailers = ((DETAILS_KEY, status.SerializeToString()),)
-    await context.abort(code(error), status.message, trailers)
-
-
-def _span(method: str, metadata: Any) -> AbstractContextManager[object]:
-    if not tracing.enabled():
-        return nullcontext()
-    name = method.removeprefix("/")
-    attributes = {names.RPC_SYSTEM_NAME: "grpc", names.RPC_METHOD: name}
-    return tracing.server_span(name, metadata, attributes)
+    await context.abort(grpc.StatusCode[error.rule.grpc], status.message, trailers)
 
 
 def _checked(request: Any) -> Any:
@@ -144,14 +142,6 @@ def _checked(request: Any) -> Any:
     return request
 
 
-class _CheckedStream:
-    """A request stream whose messages are checked as they are taken."""
-
-    def __init__(self, requests: AsyncIterable[Any]) -> None:
-        self._requests = aiter(requests)
-
-    def __aiter__(self) -> _CheckedStream:
-        return self
-
-    async def __anext__(self) -> Any:
-        return _checked(await anext(self._requests))
+async def _checked_stream(requests: AsyncIterable[Any]) -> AsyncIterator[Any]:
+    async for request in requests:
+        yield _checked(request)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-Options = tuple[tuple[str, int], ...]
-
 # The largest body that the HTTP API takes is 32 MB (ENDPOINTS §0); a page of events may hold two.
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 # Error details travel in trailers, whose default limit of 8 KiB a long message could pass.
 MAX_METADATA_BYTES: Final = 64 * 1024
 
-_COMMON: Final[Options] = (
+_COMMON: Final = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_metadata_size", MAX_METADATA_BYTES),
@@ -22,7 +20,7 @@ _COMMON: Final[Options] = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 
-SERVER: Final[Options] = (
+SERVER: Final = (
     *_COMMON,
     # Below the peers' keepalive time, or the server takes their pings for an attack.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
@@ -30,7 +28,7 @@ SERVER: Final[Options] = (
     ("grpc.so_reuseport", 0),
 )
 
-CHANNEL: Final[Options] = (
+CHANNEL: Final = (
     *_COMMON,
     # A restarted peer is found at once; gRPC would wait up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 50),

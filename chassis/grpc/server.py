@@ -20,11 +20,7 @@ S = TypeVar("S")
 class GrpcServer:
     """Serves on `listen` to callers that hold `token`; only health checks need none.
 
-        server = GrpcServer(settings.listen, settings.token(), reflection=settings.reflection)
-        server.add(add_BrainServiceServicer_to_server, BrainRpc(…))
-        await server.start()
-
-    Made on the event loop that it serves from.
+    Made on the event loop that it serves from: `add` the services, `start`, and at the end `stop`.
     """
 
     def __init__(

@@ -17,7 +17,6 @@ DETAILS_KEY: Final = "grpc-status-details-bin"
 # The message travels twice in the trailers (options.MAX_METADATA_BYTES), once percent-encoded.
 _MAX_MESSAGE: Final = 2_000
 _PATH: Final = re.compile(r"([\w.\[\]-]+): ")
-_NAMES_A_FIELD: Final = frozenset({Reason.INVALID_ARGUMENT, Reason.UNKNOWN_FIELD})
 
 # A status without ErrorInfo comes from gRPC itself: no service of ours had its say.
 _BARE: Final = {
@@ -31,18 +30,13 @@ _BARE: Final = {
 }
 
 
-def code(error: DroverError) -> grpc.StatusCode:
-    """The gRPC status code of an error's reason."""
-    return grpc.StatusCode[error.rule.grpc]
-
-
 def to_status(error: DroverError) -> status_pb2.Status:
     """The status to send for an error.
 
     A message that starts with a path (`events.0.content: …`) names the field in a `BadRequest`.
     """
     message = error.message[:_MAX_MESSAGE]
-    status = status_pb2.Status(code=code(error).value[0], message=message)
+    status = status_pb2.Status(code=grpc.StatusCode[error.rule.grpc].value[0], message=message)
     status.details.add().Pack(
         error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
     )
@@ -50,7 +44,7 @@ def to_status(error: DroverError) -> status_pb2.Status:
         retry = error_details_pb2.RetryInfo()
         retry.retry_delay.FromNanoseconds(round(error.retry_after * 1e9))
         status.details.add().Pack(retry)
-    if error.reason in _NAMES_A_FIELD and (path := _PATH.match(message)):
+    if error.rule.grpc == "INVALID_ARGUMENT" and (path := _PATH.match(message)):
         bad = error_details_pb2.BadRequest()
         bad.field_violations.add(field=path[1], description=message[path.end() :])
         status.details.add().Pack(bad)

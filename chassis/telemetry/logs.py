@@ -30,8 +30,8 @@ _SECRET_TEXT = re.compile(
 def setup(service: str, level: str = "info") -> None:
     """Sends everything that is logged, the libraries' own lines too, to standard error as JSON.
 
-    Each line has `service`, `level`, `timestamp` (UTC), `event`, and where there is one the
-    request, workspace, session (bound with `structlog.contextvars`) and trace id.
+    Each line has `service`, `level`, `timestamp` (UTC), `event`, what is bound with
+    `structlog.contextvars`, and where there is one the request, workspace and trace id.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(

@@ -1,7 +1,6 @@
 """Names of spans and attributes, in one place because the conventions still change.
 
-OpenTelemetry GenAI semantic conventions (all in development) and the vendor keys of the official
-Anthropic SDK, so that its spans and ours join. Only what Drover emits.
+OpenTelemetry's GenAI conventions, and the Anthropic SDK's own keys, so that its spans join ours.
 """
 
 from __future__ import annotations
@@ -35,12 +34,8 @@ TOOL_TYPE: Final = "gen_ai.tool.type"
 TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
 
 ANTHROPIC_SESSION_ID: Final = "anthropic.session.id"
-ANTHROPIC_SESSION_THREAD_ID: Final = "anthropic.session.thread.id"
-ANTHROPIC_ENVIRONMENT_ID: Final = "anthropic.environment.id"
 
 ERROR_TYPE: Final = "error.type"
-SERVER_ADDRESS: Final = "server.address"
-SERVER_PORT: Final = "server.port"
 RPC_SYSTEM_NAME: Final = "rpc.system.name"
 RPC_METHOD: Final = "rpc.method"
 RPC_RESPONSE_STATUS_CODE: Final = "rpc.response.status_code"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -20,18 +21,13 @@ from chassis.telemetry import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from contextlib import AbstractContextManager
 
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.trace import Tracer
 
-_FLUSH_SECONDS = 2.0
 _W3C = TraceContextTextMapPropagator()
 _OFF = NoOpTracer()
-_EXPORTERS = {
-    "http/protobuf": "opentelemetry.exporter.otlp.proto.http.trace_exporter",
-    "grpc": "opentelemetry.exporter.otlp.proto.grpc.trace_exporter",
-}
+_PACKAGES = {"http/protobuf": "http", "grpc": "grpc"}  # by OTLP protocol
 
 _provider: TracerProvider | None = None
 
@@ -43,17 +39,17 @@ def setup(service_name: str) -> None:
     `ValueError` for an OTLP protocol that does not exist.
     """
     global _provider  # noqa: PLW0603  # OpenTelemetry's provider is one per process, too
-    endpoint = _variable("ENDPOINT")
-    if not endpoint or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    if not _variable("ENDPOINT") or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     protocol = _variable("PROTOCOL") or "http/protobuf"
-    if protocol not in _EXPORTERS:
-        raise ValueError(f"no OTLP protocol {protocol!r}: use {' or '.join(_EXPORTERS)}")
-    exporter = import_module(_EXPORTERS[protocol]).OTLPSpanExporter()
+    if protocol not in _PACKAGES:
+        raise ValueError(f"no OTLP protocol {protocol!r}: use {' or '.join(_PACKAGES)}")
+    package = f"opentelemetry.exporter.otlp.proto.{_PACKAGES[protocol]}"
+    exporter = import_module(f"{package}.trace_exporter").OTLPSpanExporter()
     resource = Resource.create({"service.name": service_name, "service.namespace": "drover"})
     _provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     _provider.add_span_processor(BatchSpanProcessor(exporter))
@@ -64,10 +60,10 @@ def shutdown() -> None:
     """Exports what is recorded and stops recording; a collector that is away costs 2 s at most."""
     global _provider  # noqa: PLW0603
     if _provider is not None:
-        # The exporter's own time-outs add up to several times as much.
+        # On a thread, since the exporter's own time-outs add up to several times as much.
         flushing = threading.Thread(target=_provider.shutdown, daemon=True)
         flushing.start()
-        flushing.join(_FLUSH_SECONDS)
+        flushing.join(timeout=2)
         _provider = None
 
 
@@ -83,8 +79,10 @@ def tracer(name: str) -> Tracer:
 
 def server_span(
     name: str, headers: Iterable[tuple[str, str | bytes]], attributes: Mapping[str, str]
-) -> AbstractContextManager[Span]:
+) -> AbstractContextManager[object]:
     """A span for a request received, child of the span whose W3C context `headers` carry."""
+    if _provider is None:
+        return nullcontext()
     carrier = {key: str(value) for key, value in headers if key in _W3C.fields}
     return tracer(__name__).start_as_current_span(
         name,

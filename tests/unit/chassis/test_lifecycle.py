@@ -50,7 +50,7 @@ def test_main_that_fails_is_reported_and_closed():
     out, err = process.communicate(timeout=30)
     assert process.returncode == 1
     assert out == b"closed\n"
-    assert b"KeyError: 'broken'" in err
+    assert "KeyError: 'broken'" in json.loads(err)["exception"]
 
 
 def test_process_that_does_not_stop_in_time_is_cancelled():
