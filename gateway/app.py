@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from opentelemetry import trace
+from opentelemetry.trace import StatusCode
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 Endpoint = Callable[[Request, Mapping[str, str]], Awaitable["ASGIApp"]]
 
 _UNMATCHED = "unmatched"
+_SERVER_FAULT = 500
 _VERBS = frozenset({"GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"})
 
 
@@ -99,9 +102,12 @@ class GatewayApp:
             "url.scheme": request.scope["scheme"],
         }
         name = f"{request.method} {served.template}"
-        with tracing.server_span(name, request.headers.items(), attributes) as span:
+        with tracing.server_span(name, request.headers.items(), attributes):
             await self._serve(request, served, path, answer)
+            span = trace.get_current_span()
             span.set_attribute("http.response.status_code", answer.status)
+            if answer.status >= _SERVER_FAULT:
+                span.set_status(StatusCode.ERROR)
 
     async def _serve(
         self, request: Request, served: Served, path: Mapping[str, str], answer: _Answer

@@ -8,6 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from chassis.errors import DroverError, Reason
+from chassis.ids import new_id
+from gateway import errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +35,7 @@ class HttpServer:
         self._socket = socket.create_server((host, int(port)), family=family, backlog=_BACKLOG)
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=_Protocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -59,6 +64,22 @@ class HttpServer:
         self._server.should_exit = True
         if self._task is not None:
             await self._task
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's parser, which answers what is no HTTP in the API's own form too."""
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's own words
+        request_id = new_id("req")
+        error = DroverError(Reason.INVALID_ARGUMENT, "this is not a valid HTTP request")
+        body = errors.body(error, request_id)
+        head = (
+            "HTTP/1.1 400 Bad Request\r\n"
+            f"content-type: {errors.JSON}\r\ncontent-length: {len(body)}\r\n"
+            f"request-id: {request_id}\r\nx-should-retry: false\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
 
 
 class _Uvicorn(uvicorn.Server):

@@ -70,9 +70,8 @@ class _Keys:
 
     def note_presence(self, message: Message, members: Json) -> None:
         """Fills the presence mask, if there is one, with those keys that are fields here."""
-        if self.mask:
-            known = self.puts
-            getattr(message, self.mask).paths.extend(key for key in members if key in known)
+        if self.mask and (present := [key for key in members if key in self.puts]):
+            getattr(message, self.mask).paths.extend(present)
 
 
 class ObjectDecoder:

@@ -18,8 +18,12 @@ from chassis.secret import Secret
 from drover.agent.v1 import agent_pb2, agent_service_pb2, agent_service_pb2_grpc
 from drover.environment.v1 import environment_service_pb2, environment_service_pb2_grpc
 from drover.event.v1 import event_pb2
-from drover.session.v1 import preview_pb2, session_pb2, session_service_pb2
-from drover.session.v1 import session_service_pb2_grpc
+from drover.session.v1 import (
+    preview_pb2,
+    session_pb2,
+    session_service_pb2,
+    session_service_pb2_grpc,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -35,7 +39,19 @@ def stamp(seconds: int = 1_790_000_000, nanos: int = 0) -> Timestamp:
 
 def agent(**fields: Any) -> agent_pb2.Agent:
     given = {"id": "agent_1", "version": 1, "name": "clerk", "model": {"id": "m"}} | fields
-    return agent_pb2.Agent(created_at=stamp(), updated_at=stamp(), **given)
+    made = agent_pb2.Agent(created_at=stamp(), updated_at=stamp(), **given)
+    settle(made)
+    return made
+
+
+def settle(made: Any) -> None:
+    """Fills in what the registry resolves, which the official client insists on."""
+    made.execution_identity.service_account.SetInParent()
+    made.model.speed, made.model.effort.type = 1, 3
+    for tool in made.tools:
+        if tool.HasField("agent_toolset"):
+            tool.agent_toolset.default_config.enabled = True
+            tool.agent_toolset.default_config.permission_policy.type = 1
 
 
 def session(**fields: Any) -> session_pb2.Session:
@@ -43,6 +59,7 @@ def session(**fields: Any) -> session_pb2.Session:
     made = session_pb2.Session(created_at=stamp(), updated_at=stamp(), **given)
     made.agent.id, made.agent.name, made.agent.version = "agent_1", "clerk", 1
     made.agent.model.id = "m"
+    settle(made.agent)
     made.stats.SetInParent()
     made.usage.SetInParent()
     return made
@@ -81,6 +98,7 @@ class Agents(Asked, agent_service_pb2_grpc.AgentServiceServicer):
         made.model.CopyFrom(request.model)
         made.tools.extend(request.tools)
         made.metadata.update(request.metadata)
+        settle(made)
         return agent_service_pb2.CreateAgentResponse(agent=made)
 
     async def GetAgent(self, request, context):
@@ -238,6 +256,7 @@ class Sessions(Asked, session_service_pb2_grpc.SessionServiceServicer):
         made = session_pb2.Thread(id=thread_id, session_id="sesn_1", status=1)
         made.agent.id, made.agent.name, made.agent.version = "agent_1", "clerk", 1
         made.agent.model.id = "m"
+        settle(made.agent)
         made.created_at.CopyFrom(stamp())
         made.updated_at.CopyFrom(stamp())
         return made

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from starlette.datastructures import Headers
+
+from chassis.errors import DroverError, Reason
+from gateway.auth import ApiKeys, HostNames, key_file
+
+KEYS = ApiKeys(["first", "second"])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-api-key": "first"},
+        {"x-api-key": "second"},
+        {"authorization": "Bearer first"},
+        {"authorization": "bearer  second"},
+        {"x-api-key": "wrong", "authorization": "Bearer first"},
+        {"x-api-key": "first", "anthropic-workspace-id": "wrkspc_default"},
+    ],
+)
+def test_a_key_is_taken_from_either_header(headers: dict[str, str]) -> None:
+    assert KEYS.workspace(Headers(headers)) == "wrkspc_default"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"x-api-key": ""},
+        {"x-api-key": "firs"},
+        {"x-api-key": "first "},
+        {"authorization": "Basic first"},
+        {"authorization": "first"},
+        {"authorization": "Bearer"},
+        {"x-api-key": "fïrst"},
+    ],
+)
+def test_without_a_known_key_nobody_calls(headers: dict[str, str]) -> None:
+    with pytest.raises(DroverError) as refused:
+        KEYS.workspace(Headers(headers))
+    assert refused.value.reason is Reason.UNAUTHENTICATED
+    assert "first" not in refused.value.message
+
+
+def test_a_key_does_not_open_another_workspace() -> None:
+    headers = Headers({"x-api-key": "first", "anthropic-workspace-id": "wrkspc_other"})
+    with pytest.raises(DroverError) as refused:
+        KEYS.workspace(headers)
+    assert refused.value.reason is Reason.PERMISSION_DENIED
+
+
+def test_a_gateway_without_any_key_does_not_start() -> None:
+    with pytest.raises(ValueError, match="no API key"):
+        ApiKeys([""])
+
+
+def test_a_missing_key_file_is_made_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "api_key"
+    made = key_file(path)
+    assert len(made) == 1
+    assert len(made[0]) > 40
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert key_file(path) == made
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_key_file_may_hold_several_keys(tmp_path: Path) -> None:
+    path = tmp_path / "api_key"
+    path.write_text("one\ntwo\n")
+    assert key_file(path) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "LOCALHOST:8080",
+        "127.0.0.1:1",
+        "[::1]:9",
+        "[::1]",
+        "drover.lan",
+        "drover.lan.:80",
+    ],
+)
+def test_names_of_this_server_are_answered(host: str) -> None:
+    HostNames("0.0.0.0:8080", ["Drover.lan"]).check(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example:80",
+        "0.0.0.0:8080",
+        "x:y",
+    ],
+)
+def test_names_that_a_rebound_page_would_bring_are_refused(host: str) -> None:
+    with pytest.raises(DroverError) as refused:
+        HostNames("0.0.0.0:8080", []).check(host)
+    assert refused.value.reason is Reason.PERMISSION_DENIED
+
+
+def test_an_address_that_is_listened_on_by_name_is_a_name() -> None:
+    HostNames("10.0.0.7:80", []).check("10.0.0.7:80")
