@@ -8,12 +8,26 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 from grpc_tools import protoc
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from chassis.telemetry import tracing
 from drover.api.v1 import annotations_pb2  # noqa: F401  # the imported file must be in the pool
 
 PROTO = Path(__file__).parents[3] / "proto"
 NUMBERS = itertools.count()
 WELL_KNOWN = Path(grpc_tools.__file__).parent / "_proto"
+
+
+@pytest.fixture
+def spans(monkeypatch):
+    """Turns tracing on; answers the spans that have ended so far."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(tracing, "_provider", provider)
+    return exporter.get_finished_spans
 
 
 @pytest.fixture

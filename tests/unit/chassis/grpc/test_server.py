@@ -11,6 +11,7 @@ import grpc.aio
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from opentelemetry.trace import SpanKind
 from structlog.testing import capture_logs
 
 from chassis.context import CallContext, call_context, current_call
@@ -19,6 +20,7 @@ from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
 from chassis.grpc.status import DETAILS_KEY, from_rpc_error
 from chassis.secret import Secret
+from chassis.telemetry import tracing
 from drover.event.v1 import content_pb2, event_pb2, user_event_pb2
 from drover.session.v1.session_service_pb2 import EmitEventsRequest as Note
 
@@ -284,6 +286,38 @@ async def test_error_of_a_call_made_by_a_handler_keeps_its_reason(client, probe)
     with pytest.raises(grpc.RpcError) as caught:
         await client.one(note())
     assert from_rpc_error(caught.value).reason is Reason.NOT_FOUND
+
+
+async def test_failed_call_of_a_handler_leaves_its_cause_in_the_log(client, probe):
+    async def fail(_note):
+        raise DroverError(Reason.UNAVAILABLE, "not now") from OSError("disk full")
+
+    probe.answer = fail
+    with capture_logs() as logs, pytest.raises(grpc.RpcError):
+        await client.one(note())
+    assert (logs[0]["event"], logs[0]["log_level"]) == ("rpc_refused", "warning")
+    assert logs[0]["cause"] == "OSError('disk full')"
+
+
+@pytest.mark.parametrize("kind", ["one", "down"])
+async def test_span_of_an_rpc_is_a_child_of_its_callers_span(client, probe, spans, kind):
+    async def fail(_note):
+        raise DroverError(Reason.CONFLICT, "lost the race")
+
+    probe.answer = fail
+    with tracing.tracer("test").start_as_current_span("caller"):
+        for outcome in await client.each(note()):
+            assert outcome is not None
+    *served, caller = spans()
+    (span,) = [span for span in served if span.name == f"{SERVICE}/{kind.capitalize()}"]
+    assert span.parent.span_id == caller.context.span_id
+    assert span.kind is SpanKind.SERVER
+    assert dict(span.attributes) == {
+        "rpc.system.name": "grpc",
+        "rpc.method": span.name,
+        "rpc.response.status_code": "ABORTED",
+        "error.type": "CONFLICT",
+    }
 
 
 async def test_single_failure_of_a_task_group_is_unwrapped(client, probe):
