@@ -191,9 +191,16 @@ def told_errors() -> Iterator[None]:
     except (anthropic.APIConnectionError, ConnectionLostError) as error:
         fail(f"the stack does not answer ({error}): is `drover up` running?")
     except anthropic.APIStatusError as error:
-        fail(f"{error.status_code}: {error.message}")
+        fail(f"{error.status_code}: {told_by(error.body) or error.message}")
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def told_by(body: object) -> str:
+    """The message of the API's error envelope, if `body` is one."""
+    error = body.get("error") if isinstance(body, dict) else None
+    message = error.get("message") if isinstance(error, dict) else None
+    return message if isinstance(message, str) else ""
 
 
 def fail(message: str, code: int = 1) -> NoReturn:

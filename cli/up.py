@@ -171,7 +171,7 @@ async def _supervise(
     nursery = Nursery(
         reaper,
         environment=public(os.environ),
-        modules=plan.modules,
+        modules=plan.imports,
         log=installation.log_file("warm"),
         keep_open=lock,
     )

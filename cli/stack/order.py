@@ -12,12 +12,16 @@ MAX_DATAGRAM = 128 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One process to start: `main()` of a module, under a name, with an environment of its own."""
+    """One process to start: `main()` of a module, under a name, with an environment of its own.
+
+    `imports` are what the process would import late; the warm process does it before the fork.
+    """
 
     name: str
     module: str
     log: str
     environment: dict[str, str] = field(repr=False)
+    imports: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """The order as a datagram."""
@@ -26,7 +30,8 @@ class Order:
     @classmethod
     def decode(cls, datagram: bytes) -> Order:
         """The order in a datagram."""
-        return cls(**json.loads(datagram))
+        fields: dict[str, Any] = json.loads(datagram)
+        return cls(**fields | {"imports": tuple(fields["imports"])})
 
 
 @dataclass(frozen=True, slots=True)

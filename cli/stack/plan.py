@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from chassis.secret import Secret
     from cli.stack.installation import Installation
 
-# In the order in which they start: the log first, the model's library, slow to import, late.
+# In the order in which they start. Brains come last: what they need is slow to import.
 _ALONE = ("registry", "session", "vault_proxy", "hands")
 GATEWAY = "gateway"
 _BRAIN_MODULE = "services.brain.main"
+# The brain's model client imports these with its first request: a second or two, which a brain that
+# takes over from another does not have.
+_MODEL_CLIENT = ("anthropic", "httpcore2", "anyio._backends._asyncio")
 
 # What speaks to a model needs its credentials; nothing else is given them.
 _MODEL_PREFIXES = ("ANTHROPIC_", "AWS_", "GOOGLE_", "CLOUD_ML_", "VERTEX_", "BEDROCK_")
@@ -53,12 +56,23 @@ class Plan:
             for name, free in zip(names, ports, strict=True)
         ]
         shown = f"[{host}]" if ":" in host else host
-        return cls((*parts, Part(GATEWAY, "gateway.main", f"{shown}:{port}")))
+        parts.insert(len(_ALONE), Part(GATEWAY, "gateway.main", f"{shown}:{port}"))
+        return cls(tuple(parts))
+
+    @property
+    def gateway(self) -> Part:
+        """The one that clients talk to."""
+        return next(part for part in self.parts if part.name == GATEWAY)
 
     @property
     def modules(self) -> tuple[str, ...]:
         """Every module that a part runs, once."""
         return tuple(dict.fromkeys(part.module for part in self.parts))
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """All that parts import, now or later."""
+        return (*self.modules, *_MODEL_CLIENT)
 
     def orders(
         self, installation: Installation, environment: Mapping[str, str], key: Secret
@@ -80,6 +94,7 @@ class Plan:
                 | {"DROVER_LISTEN": part.address}
                 | ({"DROVER_BRAIN_NAME": part.name} if part.is_brain else {})
                 | _secrets_for(part, environment, key),
+                imports=_MODEL_CLIENT if part.is_brain else (),
             )
             for part in self.parts
         ]

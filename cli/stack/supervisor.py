@@ -157,7 +157,7 @@ class Supervisor:
         )
 
     async def _announce(self) -> None:
-        await self._probe.ready(self._plan.parts[-1].address)
+        await self._probe.ready(self._plan.gateway.address)
         self._was_ready = True
         self._display.ready()
 

@@ -46,7 +46,8 @@ def serve(channel: socket.socket, supervisor: int) -> tuple[Order, bool] | None:
     while datagram := channel.recv(MAX_DATAGRAM):
         order = Order.decode(datagram)
         try:
-            importlib.import_module(order.module)
+            for module in (order.module, *order.imports):
+                importlib.import_module(module)
             alone = _threads() == 1
             pid = _fork_for(supervisor) if order.name != IMPORT_ONLY else -1
         except Exception as error:  # noqa: BLE001  # whatever a module raises is the answer
