@@ -86,7 +86,13 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
 
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     pool = Pool(
-        backend, workspaces, settings.limits(), settings.pool_size(), SystemClock(), new_id, tasks
+        backend,
+        workspaces,
+        tasks,
+        limits=settings.limits(),
+        size=settings.pool_size(),
+        clock=SystemClock(),
+        ids=new_id,
     )
     stack.push_async_callback(pool.close)
     executor = Executor(SqlJournal(database, SystemClock()), pool, tasks)

@@ -74,11 +74,12 @@ class Pool:
         self,
         backend: Backend,
         workspaces: Workspaces,
+        tasks: asyncio.TaskGroup,
+        *,
         limits: Limits,
         size: PoolSize,
         clock: Clock,
         ids: IdSource,
-        tasks: asyncio.TaskGroup,
     ) -> None:
         self._backend = backend
         self._workspaces = workspaces
@@ -132,7 +133,7 @@ class Pool:
 
     def fill(self) -> None:
         """Sees to it that there are spares, soon."""
-        if not self._filling and not self._closed and len(self._spares) < self._size.spares:
+        if not self._filling and self._wants_spare():
             self._filling = True
             self._tasks.create_task(self._fill(), name="spares")
 
@@ -201,17 +202,18 @@ class Pool:
     async def _fill(self) -> None:
         try:
             await asyncio.sleep(_REFILL_DELAY)
-            while not self._closed and len(self._spares) < self._size.spares:
+            while self._wants_spare():
                 volume = await self._workspaces.make_spare(self._ids("spare"))
-                hand = await self._launch(volume)
-                if self._closed:
-                    await hand.kill("the service stops")
-                else:
-                    self._spares.append((hand, volume))
+                self._spares.append((await self._launch(volume), volume))
+            if self._closed:
+                await self.close()
         except (BackendUnavailable, OSError) as error:
             _log.warning("no_spare", reason=str(error))
         finally:
             self._filling = False
+
+    def _wants_spare(self) -> bool:
+        return not self._closed and len(self._spares) < self._size.spares
 
     async def _end(self, seat: _Seat, why: str) -> None:
         await asyncio.wait([seat.hand])

@@ -87,7 +87,7 @@ class LocalBackend:
         group = None
         try:
             group = self._make_group(spec)
-            started = await self._launcher.start(program, files, spec.volume.owner)
+            started = await self._launcher.start(program, files, user=spec.volume.owner)
         except OSError as error:
             if group is not None:
                 group.remove()
@@ -141,14 +141,13 @@ class LocalSandbox:
     def __init__(
         self,
         process: subprocess.Popen[bytes],
+        stream: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        *,
         hand_id: str,
         group: Group | None,
         marks: Marks,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
     ) -> None:
-        self.reader = reader
-        self.writer = writer
+        self.reader, self.writer = stream
         self.grouped = group is not None
         self._process = process
         self._hand_id = hand_id
@@ -163,8 +162,8 @@ class LocalSandbox:
         cls, started: Started, hand_id: str, group: Group | None, marks: Marks
     ) -> LocalSandbox:
         """Takes charge of a process that was started."""
-        reader, writer = await asyncio.open_connection(sock=started.stream, limit=_STREAM_BUFFER)
-        sandbox = cls(started.process, hand_id, group, marks, reader, writer)
+        stream = await asyncio.open_unix_connection(sock=started.stream, limit=_STREAM_BUFFER)
+        sandbox = cls(started.process, stream, hand_id=hand_id, group=group, marks=marks)
         sandbox._mark()
         return sandbox
 
