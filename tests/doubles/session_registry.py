@@ -21,14 +21,14 @@ class FakeAgents(agent_service_pb2_grpc.AgentServiceServicer):
         )
         self.agent.model.id = "model-1"
 
-    async def ResolveAgent(self, request, _context):  # noqa: N802
+    async def ResolveAgent(self, request, _context):
         selection = request.selection
         named = getattr(selection, selection.WhichOneof("selection"))
         if named.id != AGENT_ID:
             raise DroverError(Reason.NOT_FOUND, f"agent: {named.id} not found")
         return agent_service_pb2.ResolveAgentResponse(agent=self.agent)
 
-    async def ReviseSessionAgent(self, request, _context):  # noqa: N802
+    async def ReviseSessionAgent(self, request, _context):
         agent = agent_pb2.SessionAgent()
         agent.CopyFrom(request.agent)
         del agent.tools[:]
@@ -41,7 +41,7 @@ class FakeEnvironments(environment_service_pb2_grpc.EnvironmentServiceServicer):
         self.environment = environment_pb2.Environment(id=ENVIRONMENT_ID, name="box")
         self.environment.config.cloud.networking.unrestricted.SetInParent()
 
-    async def GetEnvironment(self, request, _context):  # noqa: N802
+    async def GetEnvironment(self, request, _context):
         if request.environment_id != ENVIRONMENT_ID:
             raise DroverError(
                 Reason.ENVIRONMENT_NOT_FOUND, f"environment_id: {request.environment_id} not found"

@@ -17,10 +17,10 @@ from drover.brain.v1 import brain_service_pb2, brain_service_pb2_grpc
 from drover.environment.v1.environment_service_pb2_grpc import (
     add_EnvironmentServiceServicer_to_server,
 )
-from drover.event.v1 import event_pb2, user_event_pb2
 from drover.session.v1 import lease_pb2, session_service_pb2
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
 from services.session.main import SessionSettings, build
+from tests.doubles.session_events import idle, running, said, thread_running
 from tests.doubles.session_registry import (
     AGENT_ID,
     ENVIRONMENT_ID,
@@ -102,7 +102,7 @@ class FakeBrain(brain_service_pb2_grpc.BrainServiceServicer):
         self.woken = []
         self.stub = None
 
-    async def Wake(self, request, _context):  # noqa: N802
+    async def Wake(self, request, _context):
         self.woken.append(request.session_id)
         if self.work is not None:
             await self.work(self.stub, request.session_id)
@@ -114,95 +114,12 @@ async def echo_turns(stub, session_id):
     lease = await Lease(stub, session_id).open()
     thread = lease.opened.session.primary_thread_id
     while True:
-        taken = (await lease.append(running(thread), take=lease_pb2.TAKE_INPUT_NEXT)).taken
+        status = running(), thread_running(thread)
+        taken = (await lease.append(*status, take=lease_pb2.TAKE_INPUT_NEXT)).taken
         texts = [event.user_message.content[0].text.text for event in taken]
         ack = await lease.append(*map(said, texts), idle(), release=True)
         if ack.released:
             return
-
-
-def message(text="hello", event_id=""):
-    event = event_pb2.Event(id=event_id)
-    event.user_message.content.add().text.text = text
-    return event
-
-
-def interrupt():
-    return event_pb2.Event(user_interrupt=user_event_pb2.UserInterrupt())
-
-
-def confirmation(call_id):
-    return event_pb2.Event(
-        user_tool_confirmation=user_event_pb2.UserToolConfirmation(
-            tool_use_id=call_id, result=user_event_pb2.CONFIRMATION_RESULT_ALLOW
-        )
-    )
-
-
-def custom_result(call_id, text="42"):
-    event = event_pb2.Event()
-    event.user_custom_tool_result.custom_tool_use_id = call_id
-    event.user_custom_tool_result.content.add().text.text = text
-    return event
-
-
-def running(thread=""):
-    event = event_pb2.Event()
-    if thread:
-        event.session_thread_status_running.session_thread_id = thread
-    else:
-        event.session_status_running.SetInParent()
-    return event
-
-
-def status_running():
-    event = event_pb2.Event()
-    event.session_status_running.SetInParent()
-    return event
-
-
-def idle(*waits_for):
-    event = event_pb2.Event()
-    reason = event.session_status_idle.stop_reason
-    if waits_for:
-        reason.requires_action.event_ids.extend(waits_for)
-    else:
-        reason.end_turn.SetInParent()
-    return event
-
-
-def terminated():
-    event = event_pb2.Event()
-    event.session_status_terminated.SetInParent()
-    return event
-
-
-def said(text, event_id=""):
-    event = event_pb2.Event(id=event_id)
-    event.agent_message.content.add().text.text = text
-    return event
-
-
-def tool_use(event_id, permission=1):
-    event = event_pb2.Event(id=event_id)
-    event.agent_tool_use.name = "bash"
-    event.agent_tool_use.input = "{}"
-    event.agent_tool_use.evaluated_permission = permission
-    return event
-
-
-def custom_use(event_id):
-    event = event_pb2.Event(id=event_id)
-    event.agent_custom_tool_use.name = "ask"
-    event.agent_custom_tool_use.input = "{}"
-    return event
-
-
-def tool_result(call_id, text="done", event_id=""):
-    event = event_pb2.Event(id=event_id)
-    event.agent_tool_result.tool_use_id = call_id
-    event.agent_tool_result.content.add().text.text = text
-    return event
 
 
 class Service:

@@ -204,9 +204,11 @@ class _Step:
         state = self.state
         state.activity.enter(status, self.now)
         state.updated_at = self.now
-        if status is Status.TERMINATED:
+        if status in _RUNNING:
+            state.needs_brain = True  # whatever becomes of this one
+        elif status is Status.TERMINATED:
             state.needs_brain = False
-        elif status is Status.IDLE:
+        else:
             reason = event.session_status_idle.stop_reason
             state.stop = session.stop_of(reason)
             self.waits_for = list(reason.requires_action.event_ids)

@@ -75,17 +75,18 @@ def list_events(
     if state is None:
         raise not_found(ref)
     pager = _Pager(tx, ref.session_id, query)
-    following: Place | None = place or _start(query, state.head_seq, state.inbox_tail)
-    events: list[event_pb2.Event] = []
-    used = 0
-    while following is not None and len(events) < query.limit and used < query.max_bytes:
-        part, following = pager.part(following, query.limit - len(events), query.max_bytes - used)
-        events += part
-        used = sum(event.ByteSize() for event in events)
-    if following is not None and following.untouched and events:
-        # The page filled up where the next part begins: a last, empty page would be a nuisance.
-        part, _ = pager.part(following, 1, 1)
-        following = following if part else None
+    place = place or _start(query, state.head_seq, state.inbox_tail)
+    events, following = pager.part(place, query.limit, query.max_bytes)
+    if following is None or not following.untouched:
+        return EventsPage(events, following)
+    # The page goes on in the next part, or at least sees whether there is anything in it: a last,
+    # empty page would be a nuisance.
+    used = sum(event.ByteSize() for event in events)
+    room = query.limit - len(events)
+    rest, beyond = pager.part(following, max(1, room), max(1, query.max_bytes - used))
+    fits = used + sum(event.ByteSize() for event in rest) <= query.max_bytes
+    if not rest or (room and (fits or not events)):
+        return EventsPage(events + rest, beyond)
     return EventsPage(events, following)
 
 

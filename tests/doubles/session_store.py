@@ -1,0 +1,263 @@
+"""Sessions in memory: the plainest thing that keeps the store's promises."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+from typing import TYPE_CHECKING
+
+from drover.event.v1 import event_pb2
+from services.session.domain.log import micros_of
+from services.session.domain.ports import HandRelease, InboxEntry, Need
+from services.session.domain.session import SessionDetails, SessionState, ThreadState
+
+if TYPE_CHECKING:
+    from services.session.domain.ports import Call
+
+
+@dataclasses.dataclass
+class _Kept:
+    state: SessionState
+    details: SessionDetails
+    threads: dict[str, ThreadState]
+    log: list[tuple[str, bytes]] = dataclasses.field(default_factory=list)
+    inbox: list[InboxEntry] = dataclasses.field(default_factory=list)
+    calls: dict[str, Call] = dataclasses.field(default_factory=dict)
+
+    def copy(self):
+        """A copy to change. What is in it is replaced, never changed."""
+        return _Kept(
+            self.state,
+            self.details,
+            dict(self.threads),
+            list(self.log),
+            list(self.inbox),
+            dict(self.calls),
+        )
+
+
+@dataclasses.dataclass
+class _Tables:
+    sessions: dict[str, _Kept] = dataclasses.field(default_factory=dict)
+    releases: dict[int, tuple[HandRelease, int]] = dataclasses.field(default_factory=dict)
+
+    def copy(self):
+        sessions = {session_id: kept.copy() for session_id, kept in self.sessions.items()}
+        return _Tables(sessions, dict(self.releases))
+
+
+class MemoryStore:
+    """A `SessionStore` whose transactions are copies, swapped in when they succeed."""
+
+    def __init__(self, clock):
+        self._clock = clock
+        self._tables = _Tables()
+        self._ids = itertools.count(1)
+
+    async def read(self, fn):
+        return self.run(fn, keep=False)
+
+    async def write(self, fn):
+        return self.run(fn, keep=True)
+
+    def run(self, fn, *, keep=True):
+        tables = self._tables.copy() if keep else self._tables
+        now = int(self._clock.now().timestamp() * 1_000_000)
+        result = fn(MemoryTransaction(tables, now, self._ids))
+        if keep:
+            self._tables = tables
+        return result
+
+
+class MemoryTransaction:
+    """One transaction over a copy of everything."""
+
+    def __init__(self, tables, now, ids):
+        self._tables = tables
+        self._now = now
+        self._ids = ids
+
+    def now(self):
+        return self._now
+
+    def _kept(self, session_id):
+        return self._tables.sessions[session_id]
+
+    def state(self, ref):
+        kept = self._tables.sessions.get(ref.session_id)
+        if kept is None or kept.state.workspace_id != ref.workspace_id:
+            return None
+        return kept.state.copy()
+
+    def details(self, session_id):
+        return copy.deepcopy(self._kept(session_id).details)
+
+    def create(self, state, details, thread):
+        kept = _Kept(state.copy(), copy.deepcopy(details), {thread.id: copy.deepcopy(thread)})
+        self._tables.sessions[state.id] = kept
+
+    def save(self, state):
+        self._kept(state.id).state = state.copy()
+
+    def save_details(self, session_id, details):
+        self._kept(session_id).details = copy.deepcopy(details)
+
+    def remove(self, session_id):
+        del self._tables.sessions[session_id]
+
+    def sessions(self, query):
+        found = [kept for kept in self._tables.sessions.values() if _matches(kept.state, query)]
+        found.sort(key=lambda kept: _place(kept.state), reverse=query.descending)
+        if query.key is not None:
+            beyond = (
+                (lambda one: one < query.key) if query.descending else (lambda one: one > query.key)
+            )
+            found = [kept for kept in found if beyond(_place(kept.state))]
+        return [(kept.state.copy(), copy.deepcopy(kept.details)) for kept in found[: query.limit]]
+
+    def threads(self, session_id):
+        threads = copy.deepcopy(list(self._kept(session_id).threads.values()))
+        return sorted(
+            threads, key=lambda one: (one.parent_thread_id is not None, one.created_at, one.id)
+        )
+
+    def save_thread(self, thread):
+        self._kept(thread.session_id).threads[thread.id] = copy.deepcopy(thread)
+
+    def append(self, session_id, entries):
+        log = self._kept(session_id).log
+        for entry in entries:
+            assert entry.event.seq == len(log) + 1, "positions are dense"
+            assert entry.event.id not in self.logged(session_id, [entry.event.id]), "ids are unique"
+            log.append((entry.type, entry.event.SerializeToString()))
+
+    def _events(self, session_id):
+        return [event_pb2.Event.FromString(body) for _, body in self._kept(session_id).log]
+
+    def log(self, session_id, query):
+        found = [
+            body
+            for event_type, body in self._kept(session_id).log
+            if _in_slice(event_pb2.Event.FromString(body), event_type, query)
+        ]
+        if query.descending:
+            found.reverse()
+        kept, more = _within(found, len, query)
+        return [event_pb2.Event.FromString(body) for body in kept], more
+
+    def logged(self, session_id, event_ids):
+        return {event.id for event in self._events(session_id)} & set(event_ids)
+
+    def find(self, session_id, event_ids):
+        waiting = [one.event for one in self._kept(session_id).inbox if one.taken_seq is None]
+        known = {event.id: event for event in waiting + self._events(session_id)}
+        return {one: copy.deepcopy(known[one]) for one in event_ids if one in known}
+
+    def enqueue(self, session_id, entries):
+        self._kept(session_id).inbox += copy.deepcopy(list(entries))
+
+    def waiting(self, session_id, kinds, limit):
+        waiting = [
+            entry
+            for entry in self._kept(session_id).inbox
+            if entry.taken_seq is None and entry.kind in kinds
+        ]
+        return copy.deepcopy(waiting[:limit])
+
+    def take(self, session_id, taken):
+        seqs = dict(taken)
+        kept = self._kept(session_id)
+        kept.inbox = [
+            dataclasses.replace(entry, taken_seq=seqs.get(entry.position, entry.taken_seq))
+            for entry in kept.inbox
+        ]
+
+    def inbox(self, session_id, query):
+        events = self._events(session_id)
+        found = [
+            entry
+            if entry.taken_seq is None
+            else dataclasses.replace(entry, event=events[entry.taken_seq - 1])
+            for entry in self._kept(session_id).inbox
+            if query.after < entry.position <= query.upto
+            and (entry.taken_seq is None or entry.taken_seq > query.head)
+            and (not query.types or entry.type in query.types)
+        ]
+        if query.descending:
+            found.reverse()
+        kept, more = _within(found, lambda entry: entry.event.ByteSize(), query)
+        return copy.deepcopy(kept), more
+
+    def calls(self, session_id, call_ids):
+        calls = self._kept(session_id).calls
+        return {call_id: calls[call_id] for call_id in call_ids if call_id in calls}
+
+    def open_calls(self, session_id, calls):
+        self._kept(session_id).calls |= {call.id: call for call in calls}
+
+    def save_calls(self, session_id, calls):
+        self._kept(session_id).calls |= {call.id: call for call in calls}
+
+    def needs(self, limit):
+        states = [kept.state for kept in self._tables.sessions.values()]
+        found = [
+            Need(state.ref, state.generation, state.lease_expires_at is not None)
+            for state in sorted(states, key=lambda state: state.updated_at)
+            if state.needs_brain
+            and (state.lease_expires_at is None or state.lease_expires_at <= self._now)
+        ]
+        return found[:limit]
+
+    def request_release(self, ref, *, purge):
+        release = HandRelease(next(self._ids), ref, purge)
+        self._tables.releases[release.id] = release, self._now
+
+    def due_releases(self, limit):
+        due = [release for release, at in self._tables.releases.values() if at <= self._now]
+        return due[:limit]
+
+    def finish_release(self, release_id):
+        del self._tables.releases[release_id]
+
+    def postpone_release(self, release_id, delay_micros):
+        release, _ = self._tables.releases[release_id]
+        again = dataclasses.replace(release, attempts=release.attempts + 1)
+        self._tables.releases[release_id] = again, self._now + delay_micros
+
+
+def _place(state):
+    return state.created_at, state.id
+
+
+def _matches(state, query):
+    low, high = query.created.low, query.created.high
+    return (
+        state.workspace_id == query.workspace_id
+        and query.agent_id in {None, state.agent_id}
+        and query.agent_version in {None, state.agent_version}
+        and (low is None or state.created_at >= low)
+        and (high is None or state.created_at <= high)
+        and (query.include_archived or state.archived_at is None)
+        and (not query.statuses or state.activity.status in query.statuses)
+    )
+
+
+def _in_slice(event, event_type, query):
+    at, low, high = micros_of(event), query.times.low, query.times.high
+    return (
+        query.after < event.seq <= query.upto
+        and (not query.types or event_type in query.types)
+        and (low is None or at >= low)
+        and (high is None or at <= high)
+    )
+
+
+def _within(found, size, query):
+    taken, used = [], 0
+    for one in found:
+        if taken and (len(taken) == query.limit or used + size(one) > query.max_bytes):
+            return taken, True
+        taken.append(one)
+        used += size(one)
+    return taken, False

@@ -1,0 +1,187 @@
+"""Clients and brains at random against one session: what must hold, holds."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from chassis.errors import DroverError, Reason
+from drover.session.v1 import lease_pb2
+from services.session.domain import inbox, lease
+from services.session.domain.session import Status, Stop
+from tests.doubles.session_events import (
+    ALLOW,
+    ASK,
+    confirmation,
+    custom_result,
+    custom_use,
+    idle,
+    interrupt,
+    message,
+    running,
+    said,
+    tool_result,
+    tool_use,
+)
+from tests.doubles.session_world import World
+
+TAKES = st.sampled_from(
+    [lease_pb2.TAKE_INPUT_CONTROL, lease_pb2.TAKE_INPUT_NEXT, lease_pb2.TAKE_INPUT_ALL]
+)
+
+
+def outcome(call):
+    """What a call answers, or the reason why it was refused."""
+    try:
+        return call(), None
+    except DroverError as error:
+        return None, error.reason
+
+
+class SessionMachine(RuleBasedStateMachine):
+    """Two brains, of which one may be stale, and clients that send what they like."""
+
+    def __init__(self):
+        super().__init__()
+        self.world = World()
+        self.numbers = itertools.count(1)
+        self.generations = []
+        self.calls = {}
+        self.accepted = []
+        self.log = []
+
+    # what clients do
+
+    @rule(count=st.integers(1, 3))
+    def send_messages(self, count):
+        messages = [message(str(n)) for n in range(count)]
+        stored, reason = outcome(lambda: self.world.accept(*messages))
+        if stored is not None:
+            self.accepted += [event.id for event in stored]
+        else:
+            state = self.world.state
+            assert reason is Reason.INVALID_ARGUMENT
+            assert state.stop is Stop.REQUIRES_ACTION
+            assert state.unanswered
+
+    @rule()
+    def send_interrupt(self):
+        self.accepted += [event.id for event in self.world.accept(interrupt())]
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data())
+    def answer(self, data):
+        call_id = data.draw(st.sampled_from(sorted(self.calls)))
+        event = confirmation(call_id) if self.calls[call_id] == ASK else custom_result(call_id)
+        _, reason = outcome(lambda: self.world.accept(event))
+        assert reason in {None, Reason.INVALID_ARGUMENT}
+
+    # what brains do
+
+    @rule()
+    def open_lease(self):
+        held = lease.is_live(self.world.state, self.now())
+        generation, reason = outcome(self.world.open)
+        assert reason is (Reason.LEASE_HELD if held else None)
+        if generation is not None:
+            self.generations.append(generation)
+
+    @precondition(lambda self: self.generations)
+    @rule(take=TAKES, old=st.booleans(), extra=st.integers(0, 2))
+    def work(self, take, old, extra):
+        events = [running(), *(said("…", f"a{next(self.numbers)}") for _ in range(extra))]
+        self.append(old, *events, take=take)
+
+    @precondition(lambda self: self.generations)
+    @rule(kind=st.sampled_from([ALLOW, ASK, None]))
+    def call(self, kind):
+        call_id = f"c{next(self.numbers)}"
+        event = custom_use(call_id) if kind is None else tool_use(call_id, kind)
+        if self.append(False, running(), event):
+            self.calls[call_id] = kind
+
+    @precondition(lambda self: self.generations and self.calls)
+    @rule(data=st.data(), old=st.booleans())
+    def give_result(self, data, old):
+        call_id = data.draw(st.sampled_from(sorted(self.calls)))
+        self.append(old, tool_result(call_id, event_id=f"r{next(self.numbers)}"))
+
+    @precondition(lambda self: self.generations)
+    @rule(take=TAKES, old=st.booleans(), wait=st.booleans())
+    def release(self, take, old, wait):
+        waits_for = [call_id for call_id in self.calls if self.calls[call_id] != ALLOW]
+        waits_for = [call_id for call_id in waits_for if call_id not in self.results()]
+        acknowledged = self.append(old, idle(*(waits_for if wait else [])), take=take, release=True)
+        if acknowledged and acknowledged.released:
+            state = self.world.state
+            assert state.lease_expires_at is None
+            assert not state.needs_brain
+            assert not inbox.needs_brain(state.stop, state.waiting)
+
+    @precondition(lambda self: self.generations)
+    @rule()
+    def lose_brain(self):
+        self.world.abandon(self.generations[-1])
+
+    @rule(seconds=st.sampled_from([-5, 1, 4, 11]))
+    def let_time_pass(self, seconds):
+        self.world.clock.move(seconds)
+
+    def append(self, old, *events, **more):
+        generation = self.generations[0] if old else self.generations[-1]
+        state = self.world.state
+        holds = state.lease_expires_at is not None and state.generation == generation
+        acknowledged, reason = outcome(lambda: self.world.append(generation, *events, **more))
+        assert reason is (None if holds else Reason.LEASE_LOST)
+        return acknowledged
+
+    def now(self):
+        return self.world.store.run(lambda tx: tx.now(), keep=False)
+
+    def results(self):
+        results = [event.agent_tool_result.tool_use_id for event in self.log]
+        results += [event.user_custom_tool_result.custom_tool_use_id for event in self.log]
+        return [call_id for call_id in results if call_id]
+
+    # what must hold
+
+    @invariant()
+    def the_log_only_grows_and_nothing_in_it_is_lost_doubled_or_out_of_order(self):
+        events = self.world.events()
+        log = [event for event in events if event.seq]
+        assert log[: len(self.log)] == self.log
+        self.log = log
+        assert [event.seq for event in log] == list(range(1, len(log) + 1))
+        stamps = [event.processed_at.ToMicroseconds() for event in log]
+        assert stamps == sorted(stamps)
+        ids = [event.id for event in events]
+        assert len(ids) == len(set(ids))
+        assert set(self.accepted) <= set(ids)
+        order = {event_id: n for n, event_id in enumerate(self.accepted)}
+        for kind in ("user_message", "user_interrupt"):
+            taken = [order[event.id] for event in log if event.HasField(kind)]
+            assert taken == sorted(taken)
+
+    @invariant()
+    def a_call_has_at_most_one_result(self):
+        results = self.results()
+        assert len(results) == len(set(results))
+
+    @invariant()
+    def who_can_go_on_has_a_brain_or_needs_one(self):
+        state = self.world.state
+        if state.activity.status is Status.RUNNING:
+            assert state.needs_brain
+        if inbox.needs_brain(state.stop, state.waiting):
+            assert state.needs_brain
+
+    @invariant()
+    def generations_only_grow(self):
+        assert self.generations == sorted(set(self.generations))
+
+
+TestSessionMachine = SessionMachine.TestCase
+TestSessionMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
