@@ -30,9 +30,7 @@ $(READY): requirements.lock pyproject.toml
 
 .PHONY: demo
 demo: setup ## Runs a whole stack and one agent session on real data; TASK="..." for a task of yours.
-	@$(BIN)/drover demo $(if $(TASK),--task "$$TASK")
-
-export TASK
+	@$(BIN)/drover demo $${TASK:+--task "$$TASK"}
 
 .PHONY: test
 test: setup ## Runs the whole test suite; ARGS="..." goes to pytest.
