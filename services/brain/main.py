@@ -7,6 +7,8 @@ import os
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+import structlog
+
 from chassis import lifecycle
 from chassis.clock import SystemClock
 from chassis.grpc.channel import open_channel
@@ -25,14 +27,17 @@ from services.brain.loop.sync_points import FileSyncPoints, NoSyncPoints, SyncPo
 from services.brain.loop.turn import Ports
 from services.brain.loop.worker import Worker
 from services.brain.model.access import open_model
+from services.brain.model.port import ModelError
 from services.brain.rpc import BrainRpc
 from services.brain.settings import BrainSettings
 
 if TYPE_CHECKING:
-    pass
+    from services.brain.model.anthropic_client import AnthropicModelClient
 
 STOP_GRACE = 0.5
 """Seconds that open calls have when the process stops. Sessions are not waited for."""
+
+_log = structlog.get_logger("brain")
 
 
 async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
@@ -67,7 +72,17 @@ async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
     server.add(add_BrainServiceServicer_to_server, BrainRpc(pool))
     await server.start()
     stack.push_async_callback(server.stop, STOP_GRACE)
+    warming = asyncio.create_task(_warm_up(model))
+    stack.callback(warming.cancel)
     return server
+
+
+async def _warm_up(model: AnthropicModelClient) -> None:
+    """Imports and builds the SDK's client beside the first calls, instead of in one of them."""
+    try:
+        await model.prepare()
+    except ModelError as error:
+        _log.error("model_unusable", message=error.message)
 
 
 def main() -> None:

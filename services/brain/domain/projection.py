@@ -30,6 +30,9 @@ CONTINUE: Final = (
 )
 """What the model is told after a reply that `max_tokens` cut off."""
 
+EMPTY: Final = "[The message was empty.]"
+"""Stands for a message in which the API would find nothing."""
+
 MAX_CONTINUATIONS: Final = 3
 """Replies in a row that may be cut off and continued before the turn ends as it is."""
 
@@ -140,7 +143,7 @@ def correct(state: State, event: Event) -> None:
 
 
 def _user_message(state: State, event: Event, _at: float) -> None:
-    blocks = content.blocks(event.user_message.content)
+    blocks = content.blocks(event.user_message.content) or [content.text_block(EMPTY)]
     if any(call.open for call in state.calls.values()):
         state.deferred.extend(blocks)
         return

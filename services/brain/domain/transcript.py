@@ -66,27 +66,28 @@ class Transcript:
         """Whose message is last; None for an empty conversation."""
         return self._role
 
-    def render(self, *, breakpoints: int = 0) -> bytes:
-        """The messages as the inside of a JSON array.
+    def render(self, head: bytes, tail: bytes, *, breakpoints: int = 0) -> bytes:
+        """The messages as the inside of a JSON array, between `head` and `tail`; copied once.
 
         Up to two cache breakpoints are set: at the end of the last message, and at the end of the
         user message before it, where the request before this one had its own. Together they find
         the cache again however many blocks were added between.
         """
         if self._role is None:
-            return b""
+            return head + tail
         last = list(self._open)
-        if breakpoints >= 1:
+        if breakpoints >= 1 and self._role == "user":
+            # An assistant's last block may be one that takes no breakpoint.
             last[-1] = last[-1][:-1] + CACHE_CONTROL
-        tail = _message(self._role, last)
+        message = _message(self._role, last)
         if not self._closed:
-            return tail
+            return b"".join((head, message, tail))
         if breakpoints > 1 and self._last_user:
             with memoryview(self._closed) as closed:
                 before, after = closed[: self._last_user - 1], closed[self._last_user :]
                 with before, after:
-                    return b"".join((before, CACHE_CONTROL, after, b",", tail))
-        return b"".join((self._closed, b",", tail))
+                    return b"".join((head, before, CACHE_CONTROL, after, b",", message, tail))
+        return b"".join((head, self._closed, b",", message, tail))
 
     def _close(self) -> None:
         if self._role is None:

@@ -79,7 +79,7 @@ class StandardHarness:
         model = state.agent.model
         return ModelRequest(
             model=model.id,
-            body=b"".join((state.prefix, state.transcript.render(breakpoints=2), b"]}")),
+            body=state.transcript.render(state.prefix, b"]}", breakpoints=2),
             betas=(FAST_MODE_BETA,) if model.speed == MODEL_SPEED_FAST else (),
         )
 

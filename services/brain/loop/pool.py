@@ -22,7 +22,7 @@ class BrainPool:
     """Runs one worker per session. A worker outlives the call that woke it.
 
     The session service may go away while its `Wake` is open; the worker goes on under its lease,
-    and a later `Wake` of the same session joins it.
+    and a later `Wake` of the same session waits for it and then sees what is left to do.
     """
 
     def __init__(self, work: Callable[[str], Awaitable[int]], max_sessions: int) -> None:
@@ -50,18 +50,19 @@ class BrainPool:
 
         Raises what the worker raises, and RESOURCE_EXHAUSTED when the pool is full.
         """
-        outcome = self._outcomes.get(session_id)
-        if outcome is None:
-            if len(self._outcomes) >= self._max_sessions:
-                raise DroverError(
-                    Reason.RESOURCE_EXHAUSTED,
-                    f"this brain is at work on {self._max_sessions} sessions",
-                    retry_after=RETRY_AFTER,
-                )
-            outcome = self._outcomes[session_id] = asyncio.get_running_loop().create_future()
-            task = asyncio.create_task(self._run(session_id, outcome))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        while (earlier := self._outcomes.get(session_id)) is not None:
+            # It may be giving its lease back just now: what this call is for can have come since.
+            await asyncio.shield(earlier)
+        if len(self._outcomes) >= self._max_sessions:
+            raise DroverError(
+                Reason.RESOURCE_EXHAUSTED,
+                f"this brain is at work on {self._max_sessions} sessions",
+                retry_after=RETRY_AFTER,
+            )
+        outcome = self._outcomes[session_id] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._run(session_id, outcome))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(outcome)
 
     async def _run(self, session_id: str, outcome: asyncio.Future[int]) -> None:

@@ -174,6 +174,9 @@ class SessionLog:
         ack = await self._send(append, deferred=events)
         if ack.input_pending:
             self._batch = batch + self._batch
+            if not ack.others and not any(value for _, value in ack.input.ListFields()):
+                msg = "a release was refused for input that nobody names"
+                raise DriftError(msg)
         return ack
 
     def _send(
