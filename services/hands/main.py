@@ -30,6 +30,10 @@ SERVICE: Final = "hands"
 _REAP_SECONDS: Final = 15.0
 
 
+def _half_the_processors() -> float:
+    return max(1.0, (os.cpu_count() or 1) / 2)
+
+
 class HandsSettings(Settings):
     """Settings of the hands."""
 
@@ -46,7 +50,11 @@ class HandsSettings(Settings):
     hands_processes: int = Field(
         default=512, ge=16, description="Processes and threads of one sandbox."
     )
-    hands_cpus: float = Field(default=2.0, gt=0, description="Processors of one sandbox.")
+    hands_cpus: float = Field(
+        default_factory=_half_the_processors,
+        gt=0,
+        description="Processors of one sandbox; default half of the machine's.",
+    )
     hands_file_mib: int = Field(default=4096, ge=1, description="Size of one file in a sandbox.")
     hands_tmp_mib: int = Field(default=512, ge=1, description="Size of a sandbox's /tmp.")
 

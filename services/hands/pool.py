@@ -152,12 +152,16 @@ class Pool:
         """A new seat, whose hand is being started. Does not wait, so that callers cannot race."""
         if self._closed:
             raise DroverError(Reason.UNAVAILABLE, "the service stops", retry_after=_RETRY_AFTER)
-        old = [self._seats.pop(session_id, None), self._evict()]
+        dead = self._seats.pop(session_id, None)
+        evicted = self._evict()
+        if evicted is not None:
+            end = self._end(evicted, "another session needed its place")
+            self._tasks.create_task(end, name="evict")
         hand: asyncio.Future[Hand] = asyncio.get_running_loop().create_future()
         hand.add_done_callback(lambda done: done.cancelled() or done.exception())
         seat = self._seats[session_id] = _Seat(hand, self._clock.monotonic())
-        start = self._start(session_id, [seat for seat in old if seat is not None])
-        self._tasks.create_task(_settle(hand, start), name=f"start {session_id}")
+        start = _settle(hand, self._start(session_id, dead))
+        self._tasks.create_task(start, name=f"start {session_id}")
         return seat
 
     def _evict(self) -> _Seat | None:
@@ -173,9 +177,9 @@ class Pool:
             )
         return self._seats.pop(min(idle)[1])
 
-    async def _start(self, session_id: str, replaced: list[_Seat]) -> Hand:
-        for seat in replaced:
-            await self._end(seat, "another session needed its place")
+    async def _start(self, session_id: str, dead: _Seat | None) -> Hand:
+        if dead is not None:
+            await self._end(dead, "it is to be replaced")
         volume = self._workspaces.find(session_id)
         while volume is None and self._spares:
             hand, spare = self._spares.pop()

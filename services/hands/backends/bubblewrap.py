@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 PYTHON: Final = "/usr/bin/python3"
 BASH: Final = "/bin/bash"
-AGENT_DIRECTORY: Final = "/opt/drover"
-CONTROL_DIRECTORY: Final = "/run/drover"
+AGENT_DIRECTORY: Final = "/run/agent"
+CONTROL_DIRECTORY: Final = "/run/shell"
 USER: Final = 1000
 HOSTNAME: Final = "sandbox"
 _MIB: Final = 1024 * 1024

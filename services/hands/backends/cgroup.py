@@ -97,13 +97,17 @@ class ControlGroups:
         memory = None
         for controller, parent in self._parents.items():
             directory = parent / name
-            directory.mkdir(exist_ok=True)
+            directory.mkdir(parents=True, exist_ok=True)
             directories[directory] = None
             if controller == "memory":
                 memory = directory
             for file, value in self._settings(controller, limits):
                 _write(directory / file, value)
         return Group(tuple(directories), memory)
+
+    def close(self) -> None:
+        """Removes the parents, if nothing is in them."""
+        Group(tuple(dict.fromkeys(self._parents.values())), None).remove()
 
     def leftovers(self) -> tuple[Group, ...]:
         """Groups below the parents, whoever made them."""

@@ -96,17 +96,17 @@ class Launcher:
         return Path(place)
 
 
-def _as_user(user: int | None) -> tuple[str, ...]:
-    """What to put before a command that another user is to run.
+def _as_user(user: int | None, executable: str) -> tuple[str, ...]:
+    """The beginning of a command line that `user` is to run.
 
     A program rather than `Popen(user=…)`, which forks: gRPC's threads do not take that well, and a
     spawned process is up sooner than a copy of this one.
     """
     if user is None:
-        return ()
+        return (Path(executable).name,)
     return (
         *(_SETPRIV, "--reuid", str(user), "--regid", str(user), "--clear-groups"),
-        *("--inh-caps", "-all", "--pdeathsig", "KILL", "--"),
+        *("--inh-caps", "-all", "--pdeathsig", "KILL", executable),
     )
 
 
@@ -124,11 +124,12 @@ def _start(program: Sequence[str | int], files: Sequence[bytes], user: int | Non
             descriptors.append(os.memfd_create("drover", 0))
             os.write(descriptors[-1], content)
             os.lseek(descriptors[-1], 0, os.SEEK_SET)
-        arguments = [
-            str(descriptors[part]) if isinstance(part, int) else part for part in program[1:]
-        ]
+        executable, *arguments = (
+            str(descriptors[part]) if isinstance(part, int) else part for part in program
+        )
         process = subprocess.Popen(  # noqa: S603  # a list, not a shell's line
-            [*_as_user(user), str(program[0]), *arguments],
+            [*_as_user(user, executable), *arguments],
+            executable=executable if user is None else _SETPRIV,
             # A socket: what a path such as /proc/1/fd/0 names cannot be opened again.
             stdin=theirs.fileno(),
             stdout=theirs.fileno(),

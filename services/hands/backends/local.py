@@ -97,6 +97,7 @@ class LocalBackend:
     async def close(self) -> None:
         """Ends the launcher's thread."""
         await self._launcher.close()
+        self._groups.close()
 
     def _make_group(self, spec: SandboxSpec) -> Group | None:
         if not self._groups.bounds_memory:

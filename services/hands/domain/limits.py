@@ -15,7 +15,7 @@ class Limits:
 
     memory_bytes: int = 4096 * MIB
     processes: int = 512
-    cpus: float = 2.0
+    cpus: float = 1.0
     file_bytes: int = 4096 * MIB
     open_files: int = 4096
     tmp_bytes: int = 512 * MIB

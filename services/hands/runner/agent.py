@@ -307,6 +307,8 @@ def _limit(values: dict[str, int]) -> None:
 
 def main() -> None:
     """Greets the host, waits for its `hello` and serves it."""
+    if os.getppid() != 1 or not __file__.startswith("/run/agent/"):
+        sys.exit("not in a sandbox: ending a command ends every process there is")
     connection = Connection(CONTROL_FD)
     connection.send({"type": "ready", "python": ".".join(map(str, sys.version_info[:3]))})
     # What comes before this is done by no command: until then the host may set limits.
