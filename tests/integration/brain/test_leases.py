@@ -143,7 +143,7 @@ async def test_full_brain_says_so_and_has_room_again_later(rig: Rig) -> None:
     await rig.wake(other, brain)
 
 
-async def test_worker_outlives_the_call_that_woke_it_and_the_next_call_waits_for_it(rig: Rig) -> None:
+async def test_worker_outlives_the_call_that_woke_it_and_the_next_waits_for_it(rig: Rig) -> None:
     brain = await rig.brain()
     session = rig.session()
     reply = rig.model.add(Reply(response(text("Slow.")), hold=2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -47,8 +48,17 @@ def script(rig: Rig) -> None:
     rig.model.before_each = answer
 
 
-async def kill_at(rig: Rig, session: FakeSession, point: Point, nth: int) -> bool:
-    """Whether the brain came by the point and was killed there."""
+async def kill_at(
+    rig: Rig,
+    session: FakeSession,
+    point: Point,
+    nth: int,
+    arrived: Callable[[], bool] | None = None,
+) -> bool:
+    """Whether the brain came by the point and was killed there.
+
+    What is on its way then may arrive or not; `arrived` makes sure that it does.
+    """
     points = DieAt(point, nth)
     brain = await rig.brain(points=points)
     woken = asyncio.ensure_future(rig.wake(session, brain))
@@ -58,6 +68,8 @@ async def kill_at(rig: Rig, session: FakeSession, point: Point, nth: int) -> boo
     if not points.died.is_set():
         await woken
         return False
+    if arrived is not None:
+        await session.until(arrived)
     await brain.__aexit__(None, None, None)
     with pytest.raises(asyncio.CancelledError):
         await woken
@@ -148,8 +160,14 @@ async def test_brain_killed_while_waiting_to_try_again_is_replaced(rig: Rig) -> 
 async def test_requests_lost_again_and_again_end_the_turn(rig: Rig) -> None:
     session = rig.session()
     session.message("Go")
-    for _ in range(5):
-        assert await kill_at(rig, session, Point.FIRST_MODEL_EVENT, 1)
+    for nth in range(1, 6):
+        assert await kill_at(
+            rig,
+            session,
+            Point.FIRST_MODEL_EVENT,
+            1,
+            lambda count=nth: len(session.of(START)) == count,  # type: ignore[misc]
+        )
         session.revoke()
     await rig.wake(session)
     assert session.of("session_error")[0].session_error.error.HasField("unknown_error")
