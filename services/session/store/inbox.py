@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import and_, bindparam, func, insert, or_, select, update
+from sqlalchemy import Integer, and_, bindparam, func, insert, or_, select, update
 
 from drover.event.v1 import event_pb2
 from services.session.domain.event import InputClass
@@ -28,7 +28,7 @@ _WAITING = (
         inbox.c.kind.in_(bindparam("kinds", expanding=True)),
     )
     .order_by(inbox.c.position)
-    .limit(bindparam("most"))
+    .limit(bindparam("most", type_=Integer))
 )
 _TAKE = (
     update(inbox)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import Integer, bindparam, delete, insert, select, update
 
 from services.session.domain.ports import HandRelease
 from services.session.domain.session import SessionRef
@@ -24,7 +24,7 @@ _DUE = (
     )
     .where(releases.c.due_at <= bindparam("now"))
     .order_by(releases.c.id)
-    .limit(bindparam("most"))
+    .limit(bindparam("most", type_=Integer))
 )
 _DELETE = delete(releases).where(releases.c.id == bindparam("release"))
 _POSTPONE = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, delete, insert, or_, select, tuple_, update
+from sqlalchemy import Integer, bindparam, delete, insert, or_, select, tuple_, update
 
 from drover.agent.v1 import agent_pb2
 from drover.environment.v1 import environment_pb2
@@ -52,7 +52,7 @@ _NEEDS = (
         ),
     )
     .order_by(sessions.c.updated_at)
-    .limit(bindparam("most"))
+    .limit(bindparam("most", type_=Integer))
 )
 
 _SELECT_DETAILS = select(details).where(details.c.session_id == bindparam("session"))
