@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from chassis.errors import DroverError, Reason
 from chassis.ids import new_id
 from gateway import errors
+from gateway.sse import ABORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +68,14 @@ class HttpServer:
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's parser, which answers what is no HTTP in the API's own form too."""
+    """uvicorn's parser, which lets a response cut its connection.
+
+    It answers what is no HTTP in the API's own form, too.
+    """
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's own words
         request_id = new_id("req")

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from chassis.clock import Clock
     from gateway.transcode.encode import ObjectEncoder
 
+ABORT = "drover.abort"
+"""Name of the ASGI extension that cuts a connection without waiting for its peer."""
+
 _KEEP_ALIVE = b": keep-alive\n\n"
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BAD_IN_ID = re.compile(r"[\r\n\x00]")
@@ -154,21 +157,22 @@ class EventStream:
         self._last = clock.monotonic()
         self._writing = False
 
-    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Writes the response."""
-        gone = False
         try:
             with self._open_while:
                 await send(
                     {"type": "http.response.start", "status": 200, "headers": list(_HEADERS)}
                 )
                 await self._write_all(receive, send)
-        except* ReaderGoneError:
-            gone = True
+            async with asyncio.timeout(self._pace.stall):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except* (ReaderGoneError, TimeoutError):
+            # Closing would wait for the reader to take what is on its way to it.
+            if (extension := scope.get("extensions", {}).get(ABORT)) is not None:
+                extension["call"]()
         finally:
             self._source.close()
-        if not gone:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _write_all(self, receive: Receive, send: Send) -> None:
         async with asyncio.TaskGroup() as group:
@@ -206,7 +210,7 @@ class EventStream:
             if due <= 0:
                 await self._write(send, _KEEP_ALIVE)
             else:
-                await asyncio.sleep(due)
+                await asyncio.sleep(min(due, self._pace.stall / 2))
 
     @staticmethod
     async def _watch_reader(receive: Receive) -> None:

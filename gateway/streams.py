@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -42,6 +43,7 @@ POSITION_KEY = "x-drover-last-event-id"
 """Initial metadata: id of the log's last event when the subscription began, if it has any."""
 
 _MAX_ECHOES = 1_000
+_REFUSAL_SECONDS = 0.03
 _CACHE_BYTES = 32 * 1024 * 1024
 
 EventsRequest: TypeAlias = (
@@ -85,10 +87,9 @@ class Subscription:
 
     async def open(self) -> None:
         """Subscribes; whatever is committed from now on will be seen. Raises `DroverError`."""
-        metadata = await self._subscribe()
-        if not self._position:
-            position = next((value for key, value in metadata if key == POSITION_KEY), "")
-            self._position = position if isinstance(position, str) else position.decode()
+        position = await self._subscribe()
+        if not self._position and position is not None:
+            self._position = position
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """The frames to show. Raises `DroverError` when the feed cannot go on."""
@@ -109,12 +110,16 @@ class Subscription:
         """Ends the subscription."""
         self._call.cancel()
 
-    async def _subscribe(self) -> grpc.aio.Metadata:
+    async def _subscribe(self) -> str | None:
+        """Waits until the subscription stands; the position that it begins at, if that is told."""
         call = self._call
         try:
             async with asyncio.timeout(self._open_seconds):
                 metadata = await call.initial_metadata()
-                if call.done() and await call.code() is not grpc.StatusCode.OK:
+                for key, value in metadata:
+                    if key == POSITION_KEY:
+                        return str(value)
+                if await _is_over(call) and await call.code() is not grpc.StatusCode.OK:
                     await call.read()  # raises what the call ended with
         except TimeoutError:
             call.cancel()
@@ -126,7 +131,7 @@ class Subscription:
         except asyncio.CancelledError as error:
             call.cancel()
             raise cancellation(error) from None
-        return metadata
+        return None
 
     async def _read(self) -> bytes | None:
         try:
@@ -172,6 +177,18 @@ class Subscription:
             if len(self._echoed) > _MAX_ECHOES:
                 self._echoed.popitem(last=False)
         return True
+
+
+async def _is_over(call: grpc.aio.UnaryStreamCall[Any, bytes]) -> bool:
+    """Whether a call has ended with its initial metadata: a refusal, as a rule.
+
+    gRPC reports metadata and status of a refusal one after the other, and neither says that the
+    other will follow. A service that tells the position is not asked.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_REFUSAL_SECONDS):
+            await call.code()
+    return call.done()
 
 
 class StreamEndpoints:

@@ -73,7 +73,7 @@ class Upstream:
         stub = health_pb2_grpc.HealthStub(self._channels[process])
         request = health_pb2.HealthCheckRequest()
         try:
-            answer = await stub.Check(request, timeout=_HEALTH_SECONDS, wait_for_ready=True)
+            answer = await stub.Check(request, timeout=_HEALTH_SECONDS)
         except grpc.RpcError as error:
             return str(error.code().name)
         if answer.status == health_pb2.HealthCheckResponse.SERVING:

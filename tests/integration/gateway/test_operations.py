@@ -1,0 +1,101 @@
+"""What operators ask the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import structlog
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from chassis.telemetry import tracing
+from tests.doubles.platform import PROCESSES
+from tests.integration.gateway.conftest import KEY, Gateway
+
+NOBODY = {"x-api-key": "", "anthropic-beta": ""}
+
+
+async def test_probes_need_no_key_and_no_name(gateway: Gateway) -> None:
+    headers = {**NOBODY, "host": "10.1.2.3"}
+    assert (await gateway.http.get("/healthz", headers=headers)).json() == {"status": "ok"}
+    assert (await gateway.http.get("/readyz", headers=headers)).json() == {"status": "ready"}
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+async def test_the_stack_is_ready_only_while_every_service_answers(
+    gateway: Gateway, process: str
+) -> None:
+    await gateway.platform.stop(process)
+    response = await gateway.http.get("/readyz")
+    assert response.status_code == 503
+    assert list(response.json()["unready"]) == [process]
+    assert (await gateway.http.get("/healthz")).status_code == 200
+
+    await gateway.platform.start(process)
+    async with asyncio.timeout(10):
+        while (await gateway.http.get("/readyz")).status_code != 200:
+            pass
+
+
+async def test_metrics_count_by_route_and_never_by_path(gateway: Gateway) -> None:
+    await gateway.http.get("/v1/agents/agent_secretly")
+    await gateway.http.get("/wp-login.php")
+    text = (await gateway.http.get("/metrics")).text
+    assert (
+        'drover_http_requests_total{method="GET",route="/v1/agents/{agent_id}",status="200"} 1.0'
+        in text
+    )
+    assert 'drover_http_requests_total{method="GET",route="unmatched",status="404"} 1.0' in text
+    assert "drover_http_request_seconds_bucket" in text
+    assert "drover_http_open_streams 0.0" in text
+    assert "agent_secretly" not in text
+
+
+async def test_the_description_is_served_with_a_page_to_read_it(gateway: Gateway) -> None:
+    description = await gateway.http.get("/openapi.json", headers=NOBODY)
+    assert description.json()["openapi"] == "3.1.0"
+    page = await gateway.http.get("/docs", headers=NOBODY)
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "//cdn" not in page.text
+    assert "https://" not in page.text
+
+
+async def test_a_request_is_one_log_line_without_secrets(gateway: Gateway) -> None:
+    with structlog.testing.capture_logs() as lines:
+        await gateway.http.get("/v1/agents/agent_1?version=1")
+    (line,) = [line for line in lines if line["event"] == "request"]
+    assert line["route"] == "/v1/agents/{agent_id}"
+    assert (line["method"], line["status"]) == ("GET", 200)
+    assert KEY not in repr(lines)
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(tracing, "_provider", provider)
+    return exporter
+
+
+async def test_a_request_is_one_server_span_in_the_callers_trace(
+    gateway: Gateway, spans: InMemorySpanExporter
+) -> None:
+    trace_id, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    await gateway.http.get("/v1/agents/a", headers={"traceparent": f"00-{trace_id}-{parent}-01"})
+    await gateway.http.get("/nowhere")
+
+    found: dict[str, Any] = {span.name: span for span in spans.get_finished_spans()}
+    http = found["GET /v1/agents/{agent_id}"]
+    assert f"{http.context.trace_id:032x}" == trace_id
+    assert f"{http.parent.span_id:016x}" == parent
+    assert http.kind.name == "SERVER"
+    assert http.attributes["http.response.status_code"] == 200
+    rpc = next(span for name, span in found.items() if name.endswith("AgentService/GetAgent"))
+    assert rpc.context.trace_id == http.context.trace_id
+    assert rpc.parent.span_id == http.context.span_id
+    assert found["GET unmatched"].attributes["http.response.status_code"] == 404
