@@ -221,7 +221,7 @@ def test_model_that_calls_nonsense_gets_error_results_and_the_turn_goes_on(stack
     stack.model.script(
         tools(
             ToolUse("no_such_tool", {}),
-            ToolUse("bash", raw_input='{"command": "echo'),
+            ToolUse("bash", '{"command": "echo'),
             ToolUse("bash", {"command": 7}),
         ),
         text("recovered"),

@@ -43,7 +43,7 @@ def test_brain_killed_in_a_model_request_is_replaced_and_the_request_closed(
 ) -> None:
     stack = own_stack
     gate = Gate()
-    stack.model.script(text("never finished").stall(gate, after="begun"), text("by the next"))
+    stack.model.script(text("never finished").stall(gate, after="content_block_start"), text("by the next"))
     with stack.client() as client:
         session = new_session(client)
         send(client, session.id, "work")
@@ -80,7 +80,7 @@ def history_of(log: list, kind: str) -> list:
 def test_paused_brain_that_wakes_after_its_lease_appends_nothing(own_stack: Stack) -> None:
     stack = own_stack
     gate = Gate()
-    stack.model.script(text("stale").stall(gate, after="begun"), text("fresh"))
+    stack.model.script(text("stale").stall(gate, after="content_block_start"), text("fresh"))
     with stack.client() as client:
         session = new_session(client)
         send(client, session.id, "work")
