@@ -38,14 +38,16 @@ _VERBS = frozenset({"GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"})
 class Served:
     """An endpoint with what must hold before it is called.
 
-    `keyed` ones need an API key and, if it is not empty, the beta name `beta`. `any_host` ones
-    answer under whatever name they are called, for probes.
+    `keyed` ones need a key and, if it is not empty, the beta name `beta`; `for_api_keys` says
+    whether an API key will do. `any_host` ones answer under whatever name they are called, for
+    probes.
     """
 
     template: str
     endpoint: Endpoint
     keyed: bool = True
     beta: str = ""
+    for_api_keys: bool = True
     any_host: bool = False
 
 
@@ -125,6 +127,10 @@ class GatewayApp:
             self._hosts.check(headers.get("host", ""))
         if served.keyed:
             self._keys.workspace(headers)
+            if not served.for_api_keys:
+                raise DroverError(
+                    Reason.PERMISSION_DENIED, "this route is not for API keys, but for workers'"
+                )
             beta.check(headers, served.beta)
 
 

@@ -14,6 +14,7 @@ from chassis.clock import SystemClock
 from chassis.grpc.channel import open_channel
 from chassis.ids import new_id
 from chassis.telemetry.metrics import new_registry
+from drover.api.v1 import annotations_pb2 as api
 from gateway import status
 from gateway.app import Endpoint, GatewayApp, Served
 from gateway.auth import ApiKeys, HostNames, key_file
@@ -63,7 +64,13 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
         router.add("GET", served.template, served)
     for route in contract.routes:
         endpoint = _endpoint(route, contract, upstream, streams, settings.max_body_bytes)
-        served = Served(route.template, endpoint, beta=route.rules.beta)
+        kinds = route.rules.keys
+        served = Served(
+            route.template,
+            endpoint,
+            beta=route.rules.beta,
+            for_api_keys=not kinds or api.KEY_KIND_API in kinds,
+        )
         router.add(route.verb, route.template, served)
     keys = ApiKeys(_keys(settings))
     hosts = HostNames(settings.listen, settings.allowed_hosts)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gateway.upstream import Stream
 
 POSITION_KEY = "x-drover-last-event-id"
-"""Initial metadata: id of the log's last event when the subscription began, if it has any."""
+"""Initial metadata: id of the log's last event when the subscription began; empty without any."""
 
 _MAX_ECHOES = 1_000
 _REFUSAL_SECONDS = 0.03
@@ -80,7 +80,10 @@ class Subscription:
         self._clock = clock
         self._open_seconds = open_seconds
         self._call = call(request)
-        self._position = self._request.after_event_id
+        # Behind which event to resume: "" is the log's beginning, None is not known.
+        self._position: str | None = None
+        if request.HasField("after_event_id"):
+            self._position = request.after_event_id
         self._seq = 0
         self._echoed: OrderedDict[str, None] = OrderedDict()
         self._give_up: float | None = None
@@ -88,7 +91,7 @@ class Subscription:
     async def open(self) -> None:
         """Subscribes; whatever is committed from now on will be seen. Raises `DroverError`."""
         position = await self._subscribe()
-        if not self._position and position is not None:
+        if self._position is None:
             self._position = position
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
@@ -148,7 +151,7 @@ class Subscription:
         if self._give_up is None:
             self._give_up = self._clock.monotonic() + self._resumption.seconds
         while True:
-            if not error.rule.retryable or not self._position:
+            if not error.rule.retryable or self._position is None:
                 raise error
             if self._clock.monotonic() >= self._give_up:
                 raise error

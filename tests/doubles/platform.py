@@ -263,11 +263,11 @@ class Sessions(Asked, session_service_pb2_grpc.SessionServiceServicer):
 
     async def _follow(self, request, context):
         self.note(request)
-        if request.after_event_id:
-            ids = [event.id for event in self.log]
+        if request.HasField("after_event_id"):
+            ids = ["", *(event.id for event in self.log)]
             if request.after_event_id not in ids:
                 raise DroverError(Reason.INVALID_ARGUMENT, "after: there is no such event")
-            missed = self.log[ids.index(request.after_event_id) + 1 :]
+            missed = self.log[ids.index(request.after_event_id) :]
         else:
             missed = []
         feed: asyncio.Queue[Any] = asyncio.Queue()

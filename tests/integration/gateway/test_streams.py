@@ -220,9 +220,10 @@ async def test_a_session_service_that_restarts_is_not_noticed(gateway: Gateway, 
         assert [frame.id for frame in await reader.rest()] == ["sevt_3", "sevt_4"]
 
 
-async def test_a_restart_before_the_first_event_loses_none(gateway: Gateway) -> None:
+@pytest.mark.parametrize("before", [0, 1])
+async def test_a_restart_before_the_first_event_loses_none(gateway: Gateway, before: int) -> None:
     feed = gateway.platform.sessions
-    feed.log = [stamped(1)]
+    feed.log = [stamped(1)][:before]
     async with reading(gateway) as reader:
         await gateway.platform.stop("session")
         feed.log.append(stamped(2))
