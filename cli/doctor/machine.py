@@ -40,11 +40,13 @@ def python() -> Finding:
 
 
 def ripgrep() -> Finding:
-    """The `grep` and `glob` tools use ripgrep inside the sandbox where the system has it."""
+    """Whether agents find ripgrep in the sandbox, which sees the system's programs."""
     program = shutil.which("rg")
     if program is None:
         return optional(
-            "ripgrep", "not installed: grep and glob run slower", "apt-get install ripgrep"
+            "ripgrep",
+            "not installed; the grep tool does without, commands of agents may ask for it",
+            "apt-get install ripgrep",
         )
     return fine("ripgrep", program)
 
