@@ -61,9 +61,11 @@ def show_settings(environ: Mapping[str, str] = os.environ) -> None:
     """Prints every setting with its value; secrets are masked."""
     plan = Plan.make(host="127.0.0.1", port=8080, brains=1, ports=[0] * 5)
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("variable", "value", "read by", "what it is"):
+    table.add_column("variable", no_wrap=True)
+    for heading in ("value", "read by", "what it is"):
         table.add_column(heading, overflow="fold")
-    for setting in settings_of(plan.modules):
+    settings = settings_of(plan.modules)
+    for setting in settings:
         value = shown_value(setting.variable, environ.get(setting.variable))
         table.add_row(
             setting.variable,
@@ -71,7 +73,10 @@ def show_settings(environ: Mapping[str, str] = os.environ) -> None:
             ", ".join(setting.readers),
             escape(setting.description),
         )
+    listed = {setting.variable for setting in settings}
     for variable, reader, description in _ELSEWHERE:
+        if variable in listed:
+            continue
         value = shown_value(variable, environ.get(variable))
         table.add_row(variable, escape(value) or "[dim]not set[/]", reader, description)
     Console().print(table, highlight=False)
