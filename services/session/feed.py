@@ -121,6 +121,10 @@ class Feed:
         self._subscriptions.setdefault(session_id, set()).add(subscription)
         return subscription
 
+    def followers(self, session_id: str) -> int:
+        """How many follow a session."""
+        return len(self._subscriptions.get(session_id, ()))
+
     def unsubscribe(self, session_id: str, subscription: Subscription) -> None:
         """Forgets a subscriber."""
         subscriptions = self._subscriptions.get(session_id, set())

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import grpc.aio
 import structlog
+from pydantic import Field
 
 from chassis import lifecycle
 from chassis.clock import SystemClock
@@ -37,7 +38,13 @@ _STOP_SECONDS = 1.0
 
 
 class SessionSettings(Settings):
-    """The session service needs nothing beyond what every process has."""
+    """What the session service needs beyond what every process has."""
+
+    stuck_reader_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        description="A reader of a stream that takes nothing for so long is disconnected.",
+    )
 
 
 async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
@@ -75,6 +82,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         registry=Registry(channel(settings.registry_address)),
         cursors=Cursors(token.open().encode()),
         ids=new_id,
+        stuck_seconds=settings.stuck_reader_seconds,
     )
     server = GrpcServer(settings.listen, token, reflection=settings.reflection)
     server.add(add_SessionServiceServicer_to_server, SessionRpc(parts))

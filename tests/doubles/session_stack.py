@@ -44,8 +44,11 @@ class Lease:
         self.log = []
         self.notices = []
 
-    async def open(self):
+    async def send_open(self):
         await self._call.write(lease_pb2.HoldLeaseRequest(open=self._open))
+
+    async def open(self):
+        await self.send_open()
         self.opened = (await self.read()).opened
         while self.opened.head_seq > self._open.after_seq + len(self.log):
             self.log += (await self.read()).log.events
@@ -113,13 +116,13 @@ async def echo_turns(stub, session_id):
     """Answers every message with its own text, then goes idle."""
     lease = await Lease(stub, session_id).open()
     thread = lease.opened.session.primary_thread_id
+    status, texts = [running(), thread_running(thread)], []
     while True:
-        status = running(), thread_running(thread)
         taken = (await lease.append(*status, take=lease_pb2.TAKE_INPUT_NEXT)).taken
-        texts = [event.user_message.content[0].text.text for event in taken]
-        ack = await lease.append(*map(said, texts), idle(), release=True)
-        if ack.released:
+        texts += [event.user_message.content[0].text.text for event in taken]
+        if (await lease.append(*map(said, texts), idle(), release=True)).released:
             return
+        status = []
 
 
 class Service:
@@ -131,6 +134,12 @@ class Service:
         self.environments = environments
         self.brains = brains
         self.open_stub = open_stub
+
+    async def another_client(self):
+        """The same service over a connection of its own."""
+        return Service(
+            await self.open_stub(), self.agents, self.environments, self.brains, self.open_stub
+        )
 
     async def create(self, *events, **fields):
         request = session_service_pb2.CreateSessionRequest(
@@ -215,3 +224,10 @@ async def refusal(call):
         return error
     msg = "the call was not refused"
     raise AssertionError(msg)
+
+
+async def until(condition):
+    """Returns once a condition holds that nothing announces; fails after the deadline."""
+    async with asyncio.timeout(DEADLINE):
+        while not condition():  # noqa: ASYNC110  # what is waited for has no event to wait for
+            await asyncio.sleep(0.005)

@@ -41,7 +41,7 @@ class Parts:
     registry: Registry
     cursors: Cursors
     ids: IdSource
-    stuck_seconds: float = 30.0
+    stuck_seconds: float
 
 
 def ref(session_id: str) -> SessionRef:
