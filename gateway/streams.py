@@ -86,11 +86,13 @@ class Subscription:
             self._position = request.after_event_id
         self._seq = 0
         self._echoed: OrderedDict[str, None] = OrderedDict()
+        # Until when breaks are one outage: a frame, or a subscription that lasted, ends it.
         self._give_up: float | None = None
+        self._opened = clock.monotonic()
 
     async def open(self) -> None:
         """Subscribes; whatever is committed from now on will be seen. Raises `DroverError`."""
-        position = await self._subscribe()
+        position = await self._subscribe(self._open_seconds)
         if self._position is None:
             self._position = position
 
@@ -113,11 +115,11 @@ class Subscription:
         """Ends the subscription."""
         self._call.cancel()
 
-    async def _subscribe(self) -> str | None:
+    async def _subscribe(self, seconds: float) -> str | None:
         """Waits until the subscription stands; the position that it begins at, if that is told."""
         call = self._call
         try:
-            async with asyncio.timeout(self._open_seconds):
+            async with asyncio.timeout(seconds):
                 metadata = await call.initial_metadata()
                 for key, value in metadata:
                     if key == POSITION_KEY:
@@ -147,24 +149,27 @@ class Subscription:
 
     async def _resume(self, error: DroverError) -> None:
         """Subscribes again behind the last event shown, or raises the error."""
+        if not error.rule.retryable or self._position is None:
+            raise error
+        now, seconds = self._clock.monotonic(), self._resumption.seconds
+        if self._give_up is None or now - self._opened > seconds:
+            self._give_up = now + seconds
         delay = self._resumption.first
-        if self._give_up is None:
-            self._give_up = self._clock.monotonic() + self._resumption.seconds
-        while True:
-            if not error.rule.retryable or self._position is None:
-                raise error
-            if self._clock.monotonic() >= self._give_up:
-                raise error
-            await asyncio.sleep(delay)
+        while (left := self._give_up - self._clock.monotonic()) > 0:
+            await asyncio.sleep(min(delay, left))
             delay = min(2 * delay, self._resumption.most)
             self._request.after_event_id = self._position
-            self._call = self._open_call(self._request)
+            # Waits for the connection instead of failing: the channel alone knocks for all.
+            self._call = self._open_call(self._request, wait_for_ready=True)
             try:
-                await self._subscribe()
+                await self._subscribe(max(0.0, self._give_up - self._clock.monotonic()))
             except DroverError as again:
-                error = again
+                if not again.rule.retryable:
+                    raise
             else:
+                self._opened = self._clock.monotonic()
                 return
+        raise error
 
     def _is_new(self, frame: Frame) -> bool:
         """Notes a frame, and says whether the reader has not seen it: a resumption repeats some."""

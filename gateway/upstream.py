@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 Unary = Callable[["Message"], Awaitable[Any]]
-Stream = Callable[["Message"], "grpc.aio.UnaryStreamCall[Any, bytes]"]
+
+
+class Stream(Protocol):
+    """Opens a server stream, whose messages stay in their wire form."""
+
+    def __call__(
+        self, request: Message, *, wait_for_ready: bool = False
+    ) -> grpc.aio.UnaryStreamCall[Any, bytes]:
+        """The call. With `wait_for_ready` it waits for a connection rather than failing."""
+        ...
+
 
 _HEALTH_SECONDS = 2.0
 
@@ -58,10 +68,10 @@ class Upstream:
 
     def stream(self, method: MethodDescriptor) -> Stream:
         """Opens a server stream, whose messages stay in their wire form."""
-        channel = self._channel(method)
-        return channel.unary_stream(
+        call: Stream = self._channel(method).unary_stream(
             _path(method), request_serializer=_serialize, response_deserializer=None
         )
+        return call
 
     async def unready(self) -> dict[str, str]:
         """The processes that do not answer their health check with SERVING now, and why."""
