@@ -134,8 +134,8 @@ class Supervisor:
         pid_file = self._installation.pid_file(change.name)
         if change.pid:
             write_private(pid_file, str(change.pid))
-        elif change.stage is not Stage.STARTING:
-            pid_file.unlink(missing_ok=True)
+        elif change.stage is Stage.STOPPED or change.failures:
+            pid_file.unlink(missing_ok=True)  # else the next pid replaces it at once
         self._display.changed(change)
         if (
             change.stage is Stage.DIED

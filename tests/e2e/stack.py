@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,8 +76,11 @@ class Stack:
 
     def pids(self, *services: str) -> set[int]:
         """The processes of services that have one now."""
-        folder = self.data / "run"
-        return {self.pid(name) for name in services if (folder / f"{name}.pid").exists()}
+        found = set()
+        for name in services:
+            with suppress(FileNotFoundError):
+                found.add(self.pid(name))
+        return found
 
     def kill(self, service: str) -> None:
         """kill -9, and waits until the supervisor has made another."""

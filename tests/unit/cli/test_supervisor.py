@@ -136,13 +136,18 @@ async def test_second_signal_kills_what_does_not_end(rig: Rig) -> None:
     assert all(signal.SIGKILL in child.signals for child in rig.launcher.by_name.values())
 
 
-async def test_pid_and_address_files_tell_what_runs_and_only_that(rig: Rig) -> None:
+async def test_pid_and_address_files_tell_what_runs_and_only_that(
+    rig: Rig, clock: FakeClock
+) -> None:
     async with rig.running() as task:
         for name, child in rig.launcher.by_name.items():
             assert rig.installation.pid_file(name).read_text() == f"{child.pid}\n"
         assert rig.installation.address_file("gateway").read_text() == "127.0.0.1:8080\n"
         first = rig.launcher.by_name["hands"]
+        clock.time += 60
         first.end(-signal.SIGKILL)
+        await rig.display.until("hands", Stage.DIED)
+        assert rig.installation.pid_file("hands").exists()
         await rig.display.until("hands", Stage.LISTENING, times=2)
         second = rig.launcher.by_name["hands"]
         assert rig.installation.pid_file("hands").read_text() == f"{second.pid}\n"
@@ -176,6 +181,7 @@ async def test_stack_that_was_ready_never_gives_up_on_a_service(rig: Rig) -> Non
         rig.launcher.broken = {"vault_proxy"}
         rig.launcher.by_name["vault_proxy"].end(1)
         await rig.display.until("vault_proxy", Stage.DIED, times=4)
+        assert not rig.installation.pid_file("vault_proxy").exists()
         rig.launcher.broken = set()
         assert not task.done()
         os.kill(os.getpid(), signal.SIGTERM)
