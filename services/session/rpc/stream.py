@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     Send = Callable[[pb.StreamEventsResponse], Awaitable[None]]
 
+POSITION_KEY: Final = "x-drover-last-event-id"
+"""Initial metadata: the id of the event behind which the stream begins, empty at the very start."""
+
 _PAGE_EVENTS: Final = 500
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 
@@ -69,10 +72,10 @@ class StreamRpc(SessionServiceServicer):
         # its position tells whether it has been seen already.
         subscription = feed.subscribe(session.session_id, frozenset(request.event_deltas))
         try:
-            state, position = await self._parts.store.read(
+            state, position, last_id = await self._parts.store.read(
                 lambda tx: _start(tx, session, thread_id, after)
             )
-            await context.send_initial_metadata(())
+            await context.send_initial_metadata(((POSITION_KEY, last_id),))
             follower = _Follower(self._parts, session, subscription, send, position)
             if position < state.head_seq:
                 await follower.catch_up()
@@ -84,19 +87,22 @@ class StreamRpc(SessionServiceServicer):
 
 def _start(
     tx: Transaction, session: SessionRef, thread_id: str | None, after: str | None
-) -> tuple[SessionState, int]:
+) -> tuple[SessionState, int, str]:
+    """The session, the position to begin behind, and the id of the event there."""
     state = tx.state(session)
     if state is None:
         raise not_found(session)
     # The session's own log is the primary thread's, and there is no other yet.
     if thread_id is not None and thread_id != state.primary_thread_id:
         raise thread_not_found(thread_id)
-    if after is None:
-        return state, state.head_seq
+    if not after:
+        position = state.head_seq if after is None else 0
+        at, _ = tx.log(state.id, LogQuery(position - 1, position, 1, 1))
+        return state, position, at[0].id if at else ""
     event = tx.find(session.session_id, [after]).get(after)
     if event is None or not event.seq:
         raise refuse("after", "the session's log has no such event")
-    return state, event.seq
+    return state, event.seq, after
 
 
 class _Follower:

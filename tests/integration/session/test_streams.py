@@ -98,6 +98,24 @@ async def test_a_cut_stream_goes_on_behind_its_last_event(service):
     assert seen == list(range(1, 102))
 
 
+async def test_a_stream_says_where_it_begins_and_can_begin_at_the_very_start(service):
+    session = await service.create(message("hi"))
+
+    async def begins(**fields):
+        stream = service.stream(session.id, **fields)
+        metadata = dict(await stream.initial_metadata())
+        return metadata["x-drover-last-event-id"], stream
+
+    assert (await begins())[0] == ""
+    lease = await service.lease(session.id).open()
+    await lease.append(running(), said("a", "e1"), take=2)
+    assert (await begins())[0] == "e1"
+    assert (await begins(after_event_id="e1"))[0] == "e1"
+    start_id, stream = await begins(after_event_id="")
+    assert start_id == ""
+    assert [frame.event.seq for frame in await take(stream, 3)] == [1, 2, 3]
+
+
 async def test_an_event_that_the_log_does_not_have_cannot_be_gone_on_behind(service):
     session = await service.create()
     [waiting] = await service.emit(session.id, message())
