@@ -13,7 +13,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 
-from chassis.context import CallContext, call_context, current_call
+from chassis.context import DEFAULT_WORKSPACE, CallContext, call_context, current_call
 from chassis.errors import DroverError, Reason
 from chassis.telemetry import tracing
 from gateway import beta, errors
@@ -114,24 +114,35 @@ class GatewayApp:
     async def _serve(
         self, request: Request, served: Served, path: Mapping[str, str], answer: _Answer
     ) -> None:
+        response: ASGIApp
         try:
-            self._admit(request, served)
-            response = await served.endpoint(request, path)
-        except Exception as error:  # noqa: BLE001  # mapped, logged and sent
-            response = errors.response(errors.explain(error, self._ids), answer.request_id)
-        await response(request.scope, request.receive, answer)
+            workspace_id = self._admit(request, served)
+        except DroverError as error:
+            response = errors.response(error, answer.request_id)
+            await response(request.scope, request.receive, answer)
+            return
+        answer.workspace_id = workspace_id
+        with call_context(CallContext(workspace_id or DEFAULT_WORKSPACE, answer.request_id)):
+            try:
+                response = await served.endpoint(request, path)
+            except Exception as error:  # noqa: BLE001  # mapped, logged and sent
+                response = errors.response(errors.explain(error, self._ids), answer.request_id)
+            await response(request.scope, request.receive, answer)
 
-    def _admit(self, request: Request, served: Served) -> None:
+    def _admit(self, request: Request, served: Served) -> str:
+        """The workspace that a request is scoped to; empty where no key is needed."""
         headers = request.headers
         if not served.any_host:
             self._hosts.check(headers.get("host", ""))
-        if served.keyed:
-            self._keys.workspace(headers)
-            if not served.for_api_keys:
-                raise DroverError(
-                    Reason.PERMISSION_DENIED, "this route is not for API keys, but for workers'"
-                )
-            beta.check(headers, served.beta)
+        if not served.keyed:
+            return ""
+        workspace_id = self._keys.workspace(headers)
+        if not served.for_api_keys:
+            raise DroverError(
+                Reason.PERMISSION_DENIED, "this route is not for API keys, but for workers'"
+            )
+        beta.check(headers, served.beta)
+        return workspace_id
 
 
 async def _no_route(_request: Request, _path: Mapping[str, str]) -> Response:
@@ -145,17 +156,21 @@ async def _wrong_verb(
 
 
 class _Answer:
-    """Sends a response, with the request's id among its headers, and remembers its status."""
+    """Sends a response with the ids of request and workspace, and remembers its status."""
 
-    __slots__ = ("_send", "request_id", "status")
+    __slots__ = ("_send", "request_id", "status", "workspace_id")
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
         self.request_id = request_id
+        self.workspace_id = ""
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            MutableHeaders(scope=message)["request-id"] = self.request_id
+            headers = MutableHeaders(scope=message)
+            headers["request-id"] = self.request_id
+            if self.workspace_id:
+                headers["anthropic-workspace-id"] = self.workspace_id
         await self._send(message)

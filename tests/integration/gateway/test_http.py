@@ -82,6 +82,7 @@ async def test_beta_names_decide_over_managed_agents_routes(gateway: Gateway) ->
 async def test_a_workspace_that_is_not_the_keys_is_refused(gateway: Gateway) -> None:
     own = await gateway.http.get("/v1/agents", headers={"anthropic-workspace-id": "wrkspc_default"})
     assert own.status_code == 200
+    assert own.headers["anthropic-workspace-id"] == "wrkspc_default"
     other = await gateway.http.get("/v1/agents", headers={"anthropic-workspace-id": "wrkspc_x"})
     assert envelope(other)[:2] == (403, "permission_error")
 
