@@ -208,4 +208,5 @@ def running_stack(data: Path, **environment: str) -> Iterator[Stack]:
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
+                process.wait()
                 raise

@@ -661,7 +661,9 @@ class StreamEventsRequest(_message.Message):
     AFTER_EVENT_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     after_event_id: _builtins.str
-    """Begin behind the event of this id instead of now."""
+    """Begin behind the event of this id instead of now. Empty means from the
+    log's beginning.
+    """
     @_builtins.property
     def event_deltas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Event types to preview while they are written."""
@@ -885,7 +887,9 @@ class StreamThreadEventsRequest(_message.Message):
     session_id: _builtins.str
     thread_id: _builtins.str
     after_event_id: _builtins.str
-    """Begin behind the event of this id instead of now."""
+    """Begin behind the event of this id instead of now. Empty means from the
+    log's beginning.
+    """
     @_builtins.property
     def event_deltas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Event types to preview while they are written."""

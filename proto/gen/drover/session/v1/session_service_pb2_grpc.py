@@ -173,7 +173,9 @@ class SessionServiceServicer:
     def StreamEvents(self, request, context):
         """Follows a session's log from where it is now, or from behind a position.
         The initial metadata is sent once the subscription stands: whatever is
-        committed later will be seen.
+        committed later will be seen. Its key `x-drover-last-event-id` names the
+        log's last event at that moment, empty for an empty log, so that a reader
+        that is cut off before its first event knows where to go on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

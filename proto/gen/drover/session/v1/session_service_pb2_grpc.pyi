@@ -56,7 +56,9 @@ class SessionServiceStub:
     StreamEvents: _grpc.UnaryStreamMultiCallable[_session_service_pb2.StreamEventsRequest, _session_service_pb2.StreamEventsResponse]
     """Follows a session's log from where it is now, or from behind a position.
     The initial metadata is sent once the subscription stands: whatever is
-    committed later will be seen.
+    committed later will be seen. Its key `x-drover-last-event-id` names the
+    log's last event at that moment, empty for an empty log, so that a reader
+    that is cut off before its first event knows where to go on.
     """
     GetThread: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.GetThreadRequest, _session_service_pb2.GetThreadResponse]
     """Reads a thread."""
@@ -98,7 +100,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     StreamEvents: _aio.UnaryStreamMultiCallable[_session_service_pb2.StreamEventsRequest, _session_service_pb2.StreamEventsResponse]  # type: ignore[assignment]
     """Follows a session's log from where it is now, or from behind a position.
     The initial metadata is sent once the subscription stands: whatever is
-    committed later will be seen.
+    committed later will be seen. Its key `x-drover-last-event-id` names the
+    log's last event at that moment, empty for an empty log, so that a reader
+    that is cut off before its first event knows where to go on.
     """
     GetThread: _aio.UnaryUnaryMultiCallable[_session_service_pb2.GetThreadRequest, _session_service_pb2.GetThreadResponse]  # type: ignore[assignment]
     """Reads a thread."""
@@ -191,7 +195,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_session_service_pb2.StreamEventsResponse], _abc.AsyncIterator[_session_service_pb2.StreamEventsResponse]]:
         """Follows a session's log from where it is now, or from behind a position.
         The initial metadata is sent once the subscription stands: whatever is
-        committed later will be seen.
+        committed later will be seen. Its key `x-drover-last-event-id` names the
+        log's last event at that moment, empty for an empty log, so that a reader
+        that is cut off before its first event knows where to go on.
         """
 
     @_abc_1.abstractmethod
