@@ -115,7 +115,7 @@ class MessagesProtocol(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
         if self._request is not None and not self._request.state.answered:
             self._request.state.aborted = True

@@ -43,7 +43,9 @@ def test_brain_killed_in_a_model_request_is_replaced_and_the_request_closed(
 ) -> None:
     stack = own_stack
     gate = Gate()
-    stack.model.script(text("never finished").stall(gate, after="content_block_start"), text("by the next"))
+    stack.model.script(
+        text("never finished").stall(gate, after="content_block_start"), text("by the next")
+    )
     with stack.client() as client:
         session = new_session(client)
         send(client, session.id, "work")
