@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Never, Protocol, Self, TypeVar
 
+import structlog
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from services.session.domain.ports import SessionStore, Transaction
 
 T = TypeVar("T")
+
+_log = structlog.get_logger("session.commits")
 
 
 class Listener(Protocol):
@@ -67,9 +71,15 @@ class Commits:
         if then is not None:
             then(result)
         if news is not None:
-            for listener in self._listeners:
-                listener.hear(news)
+            self._tell(news)
         return lambda: result
+
+    def _tell(self, news: News) -> None:
+        for listener in self._listeners:
+            try:
+                listener.hear(news)
+            except Exception:  # noqa: BLE001  # what is durable is acknowledged all the same
+                _log.exception("news_unheard", session_id=news.ref.session_id)
 
 
 def _raising(error: Exception) -> Callable[[], Never]:

@@ -31,9 +31,13 @@ _LONGEST_BACKOFF: Final = 1.0
 _OPEN_SECONDS: Final = LEASE_MICROS / MICROS
 """How long a woken brain may take to open its lease."""
 _REMEMBERED: Final = 10_000
+_REST: Final = 0.1
+"""For how long a brain that is full or gone is not asked again, be it for another session."""
 
 # Another brain is at work, or this one still is: its lease says when it is another's turn.
 _LEFT_ALONE: Final = frozenset({Reason.LEASE_HELD, Reason.DEADLINE_EXCEEDED})
+
+_NOT_NOW: Final = frozenset({Reason.RESOURCE_EXHAUSTED, Reason.UNAVAILABLE})
 
 _log = structlog.get_logger("session.dispatch")
 
@@ -95,28 +99,31 @@ class Dispatcher:
         self._turn = itertools.count()
         self._visits: dict[str, _Visit] = {}
         self._last: OrderedDict[str, Brain] = OrderedDict()
+        self._resting: dict[str, float] = {}
         self._commits: Commits | None = None
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self, commits: Commits) -> None:
         """Works until cancelled. Brains that are at work then go on under their leases."""
         self._commits = commits
-        async with asyncio.TaskGroup() as self._tasks:
-            while True:
-                await self.sweep()
-                await asyncio.sleep(self._sweep_seconds)
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
+                while True:
+                    await self.sweep()
+                    await asyncio.sleep(self._sweep_seconds)
+            finally:
+                self._tasks = None  # what is committed while the process stops wakes nobody
 
     def hear(self, news: News) -> None:
         """Wakes a brain for a session that needs one."""
         visit = self._visits.get(news.ref.session_id)
-        if visit is not None and news.generation == visit.generation + 1:
-            if news.released:
-                visit.released = True
-                self._remember(visit)
-                del self._visits[news.ref.session_id]
-            elif not visit.opened:
+        if visit is not None and news.generation > visit.generation:
+            if not visit.opened:
                 visit.opened = True
                 visit.reschedule(None)
+            if news.released and news.generation == visit.generation + 1:
+                self._end(visit)
         if news.wake:
             self._begin(news.ref, news.generation)
 
@@ -165,10 +172,14 @@ class Dispatcher:
         backoff = _FIRST_BACKOFF
         while True:
             for brain in self._order(visit.ref.session_id):
+                if self._rests(brain):
+                    continue
                 visit.brain = brain
                 failure = await self._wake(visit, brain)
                 if visit.released or failure in _LEFT_ALONE:
                     return
+                if failure in _NOT_NOW and not visit.opened:
+                    self._resting[brain.address] = asyncio.get_running_loop().time() + _REST
                 if failure is Reason.RESOURCE_EXHAUSTED:
                     continue
                 if visit.opened:
@@ -180,6 +191,10 @@ class Dispatcher:
             # Every brain was asked, and none is at work: never a busy loop.
             await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311
             backoff = min(2 * backoff, _LONGEST_BACKOFF)
+
+    def _rests(self, brain: Brain) -> bool:
+        until = self._resting.get(brain.address)
+        return until is not None and asyncio.get_running_loop().time() < until
 
     async def _wake(self, visit: _Visit, brain: Brain) -> Reason | None:
         """Has a brain work; answers why it stopped without having been asked to."""
@@ -219,9 +234,13 @@ class Dispatcher:
             order.insert(0, known)
         return order
 
-    def _remember(self, visit: _Visit) -> None:
+    def _end(self, visit: _Visit) -> None:
+        """The lease was given back: the call is as good as over, and a new visit may begin."""
+        visit.released = True
+        del self._visits[visit.ref.session_id]
         if visit.brain is None:
             return
+        self._resting.pop(visit.brain.address, None)
         self._last[visit.ref.session_id] = visit.brain
         self._last.move_to_end(visit.ref.session_id)
         if len(self._last) > _REMEMBERED:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 import grpc.aio
 
-from chassis.context import CallContext, call_context
+from chassis.context import CallContext, call_context, current_call
 from chassis.grpc.status import from_rpc_error
 from drover.brain.v1 import brain_service_pb2
 from drover.brain.v1.brain_service_pb2_grpc import BrainServiceStub
@@ -34,7 +34,7 @@ class BrainClient:
     async def wake(self, ref: SessionRef) -> None:
         """Has it be the session's brain. Raises `DroverError`."""
         request = brain_service_pb2.WakeRequest(session_id=ref.session_id)
-        with call_context(CallContext(workspace_id=ref.workspace_id)):
+        with call_context(CallContext(ref.workspace_id, current_call().request_id)):
             call = self._stub.Wake(request, timeout=_DEADLINE)
         try:
             await call

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 import grpc.aio
 
-from chassis.context import CallContext, call_context
+from chassis.context import CallContext, call_context, current_call
 from chassis.grpc.status import from_rpc_error
 from drover.hands.v1 import hands_service_pb2
 from drover.hands.v1.hands_service_pb2_grpc import HandsServiceStub
@@ -27,7 +27,7 @@ class HandsClient:
     async def release(self, ref: SessionRef, *, purge: bool) -> None:
         """Ends a session's hand; with `purge` its workspace goes too. Raises `DroverError`."""
         request = hands_service_pb2.ReleaseRequest(session_id=ref.session_id, purge=purge)
-        with call_context(CallContext(workspace_id=ref.workspace_id)):
+        with call_context(CallContext(ref.workspace_id, current_call().request_id)):
             call = self._stub.Release(request, timeout=_DEADLINE)
         try:
             await call
