@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -96,13 +97,15 @@ class Stack:
         """SIGCONT."""
         os.kill(self.pid(service), signal.SIGCONT)
 
-    def holder_of_model_connection(self) -> str:
-        """The brain that talks to the model now."""
-        port = int(self.model.base_url.rsplit(":", 1)[1])
-        for name in ("brain-1", "brain-2"):
-            if port in _remote_ports(self.pid(name)):
-                return name
-        raise AssertionError("no brain talks to the model")
+    def holder(self, session_id: str) -> str:
+        """The brain that took the session's lease last, by the session service's own log."""
+        lines = (self.data / "logs" / "session.log").read_text().splitlines()
+        opened = [
+            line["holder"]
+            for line in map(json.loads, filter(None, lines))
+            if line["event"] == "lease_opened" and line["session_id"] == session_id
+        ]
+        return opened[-1]
 
     def host_processes(self, words: str) -> list[str]:
         """Command lines of live processes on this machine that contain these words."""
@@ -150,24 +153,6 @@ class Stack:
 
         self.wait_for(idle, "the end of the turn", deadline)
         return log
-
-
-def _remote_ports(pid: int) -> set[int]:
-    """Ports of the loopback peers of a process's established TCP connections."""
-    inodes = set()
-    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            target = str(descriptor.readlink())
-        except OSError:
-            continue
-        if target.startswith("socket:["):
-            inodes.add(target[8:-1])
-    ports = set()
-    for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
-        columns = line.split()
-        if columns[9] in inodes and columns[3] == "01":
-            ports.add(int(columns[2].split(":")[1], 16))
-    return ports
 
 
 def free_port() -> int:

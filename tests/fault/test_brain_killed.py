@@ -87,7 +87,7 @@ def test_paused_brain_that_wakes_after_its_lease_appends_nothing(own_stack: Stac
         session = new_session(client)
         send(client, session.id, "work")
         gate.wait_reached()
-        holder = stack.holder_of_model_connection()
+        holder = stack.holder(session.id)
         stack.pause(holder)
         try:
             log = stack.until_idle(client, session.id, deadline=40)
