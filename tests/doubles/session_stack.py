@@ -29,6 +29,7 @@ from tests.doubles.session_registry import (
 )
 
 DEADLINE = 10.0
+TOKEN = "installation-secret"  # noqa: S105  # of this process only
 
 
 class Lease:
@@ -175,7 +176,7 @@ async def running_service(data_dir, *, works=(), **settings):
     """A service over the files of `data_dir`, with one brain for each of `works`."""
     run = data_dir / "run"
     run.mkdir(exist_ok=True)
-    (run / "token").write_text("installation-secret")
+    (run / "token").write_text(TOKEN)
     base = SessionSettings(data_dir=data_dir)
     token = base.token()
     async with AsyncExitStack() as stack:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from services.session.leases import Leases
 
 
+_FAR = 1 << 62
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -62,8 +64,13 @@ def time_range(
 
 
 def _floor(time: Timestamp) -> int:
-    return time.seconds * MICROS + time.nanos // 1000
+    return _within(time.seconds * MICROS + time.nanos // 1000)
 
 
 def _ceiling(time: Timestamp) -> int:
-    return time.seconds * MICROS + -(-time.nanos // 1000)
+    return _within(time.seconds * MICROS - (-time.nanos // 1000))
+
+
+def _within(micros: int) -> int:
+    """A time that every database can compare with: what lies beyond is as good as its edge."""
+    return max(-_FAR, min(micros, _FAR))

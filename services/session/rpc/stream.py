@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Send = Callable[[pb.StreamEventsResponse], Awaitable[None]]
 
 POSITION_KEY: Final = "x-drover-last-event-id"
-"""Initial metadata: the id of the event behind which the stream begins, empty at the very start."""
+"""Initial metadata: the id of the log's last event as the subscription begins."""
 
 _PAGE_EVENTS: Final = 500
 _PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -88,21 +88,21 @@ class StreamRpc(SessionServiceServicer):
 def _start(
     tx: Transaction, session: SessionRef, thread_id: str | None, after: str | None
 ) -> tuple[SessionState, int, str]:
-    """The session, the position to begin behind, and the id of the event there."""
+    """The session, the position to begin behind, and the id of the log's last event."""
     state = tx.state(session)
     if state is None:
         raise not_found(session)
     # The session's own log is the primary thread's, and there is no other yet.
     if thread_id is not None and thread_id != state.primary_thread_id:
         raise thread_not_found(thread_id)
+    last, _ = tx.log(state.id, LogQuery(state.head_seq - 1, state.head_seq, 1, 1))
+    last_id = last[0].id if last else ""
     if not after:
-        position = state.head_seq if after is None else 0
-        at, _ = tx.log(state.id, LogQuery(position - 1, position, 1, 1))
-        return state, position, at[0].id if at else ""
+        return state, (state.head_seq if after is None else 0), last_id
     event = tx.find(session.session_id, [after]).get(after)
     if event is None or not event.seq:
         raise refuse("after", "the session's log has no such event")
-    return state, event.seq, after
+    return state, event.seq, last_id
 
 
 class _Follower:

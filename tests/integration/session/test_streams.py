@@ -98,7 +98,7 @@ async def test_a_cut_stream_goes_on_behind_its_last_event(service):
     assert seen == list(range(1, 102))
 
 
-async def test_a_stream_says_where_it_begins_and_can_begin_at_the_very_start(service):
+async def test_a_stream_says_where_the_log_is_and_can_begin_at_its_beginning(service):
     session = await service.create(message("hi"))
 
     async def begins(**fields):
@@ -110,9 +110,8 @@ async def test_a_stream_says_where_it_begins_and_can_begin_at_the_very_start(ser
     lease = await service.lease(session.id).open()
     await lease.append(running(), said("a", "e1"), take=2)
     assert (await begins())[0] == "e1"
-    assert (await begins(after_event_id="e1"))[0] == "e1"
-    start_id, stream = await begins(after_event_id="")
-    assert start_id == ""
+    last_id, stream = await begins(after_event_id="")
+    assert last_id == "e1"
     assert [frame.event.seq for frame in await take(stream, 3)] == [1, 2, 3]
 
 

@@ -132,3 +132,21 @@ async def test_news_of_a_session_that_is_being_seen_to_wakes_no_second_brain():
         )
         await until(lambda: len(brains.asked) == 2)
     assert [session for _, session in brains.asked] == [world.ref.session_id, created.state.id]
+
+
+async def test_full_brains_are_not_asked_for_every_session_that_waits(monkeypatch):
+    world = World()
+    for _ in range(30):
+        world.do(lambda tx: lifecycle.create(tx, WORKSPACE, details(), [message()], world.ids))
+
+    async def full(_ref):
+        raise DroverError(Reason.RESOURCE_EXHAUSTED, "full")
+
+    brains = Brains(full, full)
+    monkeypatch.setattr("services.session.dispatch._REST", 3600)
+    async with dispatching(world, brains, sweep_seconds=3600) as (one, _):
+        await one.sweep()
+        await until(lambda: len(brains.asked) == 2)
+        for _ in range(100):
+            await asyncio.sleep(0)  # every visit has had its turn
+    assert sorted(address for address, _ in brains.asked) == ["0", "1"]
