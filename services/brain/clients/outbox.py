@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from drover.session.v1.lease_pb2 import HoldLeaseRequest
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from drover.session.v1.preview_pb2 import Preview
+
+DELTA_INTERVAL: Final = 0.015
+"""Seconds between deltas, for which the ones that come meanwhile are joined."""
 
 MAX_PREVIEWS: Final = 256
 """Previews that may wait; a connection that far behind ends the preview of the event."""
@@ -28,12 +32,13 @@ class Outbox:
         self._queue: deque[HoldLeaseRequest] = deque()
         self._wakeup = asyncio.Event()
         self._previews = 0
+        self._next_delta = 0.0
         # Events whose preview has begun on this connection, and those whose preview ended early.
         self._begun: set[str] = set()
         self._dropped: set[str] = set()
 
     def put(self, request: HoldLeaseRequest) -> None:
-        """Queues an append or a renewal."""
+        """Queues an append or a renewal, behind the previews that wait."""
         self._queue.append(request)
         self._wakeup.set()
 
@@ -59,6 +64,8 @@ class Outbox:
         """Writes whatever is queued, for ever."""
         while True:
             while self._queue:
+                if len(self._queue) == 1 and _is_delta(self._queue[0]):
+                    await self._pace()
                 request = self._queue.popleft()
                 if request.HasField("preview"):
                     self._previews -= 1
@@ -66,6 +73,16 @@ class Outbox:
                     await write(request)
             self._wakeup.clear()
             await self._wakeup.wait()
+
+    async def _pace(self) -> None:
+        """Gives a single delta time to grow, unless something else comes."""
+        loop = asyncio.get_running_loop()
+        if (pause := self._next_delta - loop.time()) > 0:
+            self._wakeup.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wakeup.wait()
+        self._next_delta = loop.time() + DELTA_INTERVAL
 
     def restart(self, requests: Sequence[HoldLeaseRequest]) -> None:
         """Begins again on a new connection: with `requests`, and without the previews begun before.
@@ -77,3 +94,7 @@ class Outbox:
         self._previews = 0
         self._queue = deque(requests)
         self._wakeup.set()
+
+
+def _is_delta(request: HoldLeaseRequest) -> bool:
+    return request.HasField("preview") and request.preview.HasField("event_delta")
