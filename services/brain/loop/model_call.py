@@ -19,6 +19,7 @@ from services.brain.domain.policy import SANDBOX_TOOLS, Permission
 from services.brain.domain.response import Grown, ResponseAssembler, Started, ToolBegun
 from services.brain.loop import spans
 from services.brain.loop.sync_points import Point
+from services.brain.model.port import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,19 +82,26 @@ class ModelCall:
 
     async def _stream(self, request: ModelRequest) -> list[Event]:
         with spans.chat(self._state, request.model) as span:
-            first = True
-            async with self._model.stream(request.body, betas=request.betas) as raw_events:
-                async for raw in raw_events:
-                    if first:
-                        first = False
-                        await self._points.reach(Point.FIRST_MODEL_EVENT)
-                    signal = self._response.feed(raw)
-                    if signal is not None:
-                        self._show(signal)
+            try:
+                await self._read(request)
+            except ModelError as error:
+                spans.failed(span, error.kind)
+                raise
             spans.answered(span, self._response)
         if self._response.ignored:
             _log.warning("blocks_ignored", kinds=self._response.ignored)
         return self._response.finish(self._state.request, self._state.permissions)
+
+    async def _read(self, request: ModelRequest) -> None:
+        first = True
+        async with self._model.stream(request.body, betas=request.betas) as raw_events:
+            async for raw in raw_events:
+                if first:
+                    first = False
+                    await self._points.reach(Point.FIRST_MODEL_EVENT)
+                signal = self._response.feed(raw)
+                if signal is not None:
+                    self._show(signal)
 
     def _show(self, signal: Signal) -> None:
         match signal:

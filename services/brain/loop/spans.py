@@ -103,5 +103,9 @@ def failed(span: Span | None, kind: str) -> None:
 
 def _start(name: str, kind: SpanKind, attributes: Mapping[str, str | bool]) -> Scope:
     return tracing.tracer(_NAME).start_as_current_span(
-        name, kind=kind, attributes=dict(attributes), record_exception=False
+        name,
+        kind=kind,
+        attributes=dict(attributes),
+        record_exception=False,  # messages may quote what a model or a tool has said
+        set_status_on_exception=False,
     )

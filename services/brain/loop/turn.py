@@ -155,6 +155,7 @@ class Turns:
 
     async def _take_message(self) -> None:
         await self._ports.points.reach(Point.BEFORE_TAKE)
+        self._end_span()
         self._begin_span()
         start = self._factory.request_start()
         running = [] if self._log.state.status is Status.RUNNING else self._factory.running()
