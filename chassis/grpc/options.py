@@ -23,7 +23,7 @@ _COMMON: Final = (
 SERVER: Final = (
     *_COMMON,
     # Below the peers' keepalive time, or the server takes their pings for an attack.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     # A second process on the same port is a mistake, not a way to share load.
     ("grpc.so_reuseport", 0),
 )

@@ -127,7 +127,7 @@ class _Batch:
         elif name == "user_interrupt":
             admission.check_interrupt(event, self.state, path)
         else:
-            self._admit_confirmation(event, path)
+            return self._admit_confirmation(event, path)
         return self.queue(event, name)
 
     def queue(self, event: event_pb2.Event, name: str) -> event_pb2.Event:
@@ -140,14 +140,19 @@ class _Batch:
         )
         return event
 
-    def _admit_confirmation(self, event: event_pb2.Event, path: str) -> None:
+    def _admit_confirmation(self, event: event_pb2.Event, path: str) -> event_pb2.Event:
         confirmation = event.user_tool_confirmation
         confirmation.ClearField("session_thread_id")
         call = self.calls.get(confirmation.tool_use_id)
         admission.check_confirmation(call, path)
-        if call is not None:
-            self._change(dataclasses.replace(call, state=CallState.ANSWERED))
-            self.state.unanswered -= 1
+        if call is None or call.state is not CallState.OPEN:
+            # Late: the first answer counts (EVENTS §1).
+            event.id = event.id or self.ids(EVENT_PREFIX)
+            event.processed_at.CopyFrom(log.timestamp(self.now))
+            return event
+        self._change(dataclasses.replace(call, state=CallState.ANSWERED))
+        self.state.unanswered -= 1
+        return self.queue(event, events_of.variant(event))
 
     def _admit_result(self, event: event_pb2.Event, path: str, tx: Transaction) -> event_pb2.Event:
         result = event.user_custom_tool_result

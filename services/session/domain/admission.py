@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from chassis.errors import DroverError, Reason
 from services.session.domain.event import CallKind
-from services.session.domain.ports import CallState
 from services.session.domain.session import Status, Stop
 
 if TYPE_CHECKING:
@@ -88,14 +87,12 @@ def check_interrupt(event: event_pb2.Event, state: SessionState, path: str) -> N
 
 
 def check_confirmation(call: Call | None, path: str) -> None:
-    """Raises INVALID_ARGUMENT unless the call was asked for and waits for its answer."""
+    """Raises INVALID_ARGUMENT unless the call was asked for, answered already or not."""
     path = f"{path}.tool_use_id"
     if call is None or call.kind is CallKind.CUSTOM:
         raise refuse(path, "the session has no such tool call")
     if call.kind is not CallKind.ASK:
         raise refuse(path, "the call was not evaluated to ask, so there is nothing to confirm")
-    if call.state is not CallState.OPEN:
-        raise refuse(path, "the call does not wait for a confirmation any more")
 
 
 def check_custom_result(call: Call | None, path: str) -> None:
