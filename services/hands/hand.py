@@ -99,8 +99,8 @@ class Hand:
 
     async def run(self, call_id: str, call: ToolCall) -> Reply:
         """Runs one tool call. Raises `HandDied`."""
-        if self._why_dead is not None:
-            raise HandDied(self._why_dead)
+        if self.dead.is_set():
+            raise HandDied(self._why_dead or "it ended by itself")
         self._next += 1
         number = self._numbers[call_id] = self._next
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -200,13 +200,17 @@ class Hand:
         except ProtocolBroken as error:
             why = f"its agent sent {error}"
             _log.warning("agent_broke_protocol", hand_id=self.id, what=str(error))
+        self.dead.set()  # from here on nobody is given it, though why it ended is not known yet
         await self._sandbox.kill()
         self._bury(why or await self._sandbox.ended() or "it ended by itself")
 
     def _deliver(self, message: dict[str, Any]) -> None:
         if message.get("type") != "result":
             raise ProtocolBroken("a frame of unknown type")
-        reply = self._calls.get(message.get("id"))  # type: ignore[arg-type]  # any key may be asked for
+        number = message.get("id")
+        if not isinstance(number, int):
+            raise ProtocolBroken("a result of no call")
+        reply = self._calls.get(number)
         if reply is not None and not reply.done():
             reply.set_result(_reply(message))
 
@@ -268,7 +272,7 @@ def _media(block: object) -> ContentBlock:
     if not isinstance(block, dict):
         raise ProtocolBroken("a block that is none")
     kind, media_type, data = (block.get(key) for key in ("type", "media_type", "data"))
-    if not isinstance(data, str) or not isinstance(kind, str):
+    if not (isinstance(data, str) and isinstance(kind, str) and isinstance(media_type, str)):
         raise ProtocolBroken("a block without data")
     if media_type not in _MEDIA_TYPES.get(kind, ()):
         raise ProtocolBroken("a block of unknown type")
@@ -278,5 +282,5 @@ def _media(block: object) -> ContentBlock:
         raise ProtocolBroken("a block whose data is not base64") from error
     content = ContentBlock()
     source = content.image.source if kind == "image" else content.document.source
-    source.base64.data, source.base64.media_type = data, str(media_type)
+    source.base64.data, source.base64.media_type = data, media_type
     return content

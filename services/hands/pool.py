@@ -98,6 +98,11 @@ class Pool:
         seat = self._seats.get(session_id)
         return seat is not None and seat.hand.done() and seat.usable
 
+    @property
+    def ready_spares(self) -> int:
+        """How many sandboxes wait for a session."""
+        return sum(not hand.dead.is_set() for hand, _ in self._spares)
+
     @asynccontextmanager
     async def use(self, session_id: str) -> AsyncIterator[Hand]:
         """A session's hand, made if it has none, kept while the body runs.

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import os
 import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -193,6 +194,8 @@ class LocalSandbox:
                 for handle in self._handles:
                     await handle.ended()
                 self._cleaned = self._clean()
+                with suppress(OSError):  # it was cut off
+                    await self.writer.wait_closed()
         return self._cleaned
 
     def _find_inner(self) -> tuple[int, ...]:

@@ -1,0 +1,117 @@
+"""A backend without sandboxes: the other end of the stream is an agent that the test scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from services.hands.backends.port import BackendUnavailable
+
+if TYPE_CHECKING:
+    from services.hands.backends.port import SandboxSpec
+
+
+class ScriptedSandbox:
+    """Greets like an agent, then hands every frame to the test through `frames`."""
+
+    def __init__(self, spec: SandboxSpec) -> None:
+        self.spec = spec
+        self.grouped = False
+        self.frames: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.confined = False
+        self.killed = asyncio.Event()
+        self.why = ""
+        self._agent: asyncio.StreamWriter | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self, greeting: bytes | None = None) -> None:
+        ours, theirs = socket.socketpair()
+        self.reader, self.writer = await asyncio.open_unix_connection(sock=ours)
+        reader, self._agent = await asyncio.open_unix_connection(sock=theirs)
+        if greeting is None:
+            self.send({"type": "ready"})
+        else:
+            self.send_bytes(greeting)
+        self._task = asyncio.create_task(self._serve(reader))
+
+    async def _serve(self, reader: asyncio.StreamReader) -> None:
+        while True:
+            try:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                message = json.loads(await reader.readexactly(size))
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return
+            if message["type"] == "hello":
+                self.send({"type": "serving"})
+            else:
+                self.frames.put_nowait(message)
+
+    def send(self, message: dict[str, Any]) -> None:
+        body = json.dumps(message).encode()
+        self.send_bytes(len(body).to_bytes(4, "big") + body)
+
+    def send_bytes(self, data: bytes) -> None:
+        assert self._agent is not None
+        self._agent.write(data)
+
+    def answer(self, call: dict[str, Any], text: str = "", **changes: Any) -> None:
+        """Answers a call that was taken from `frames`."""
+        result = {"type": "result", "id": call["id"], "ended": "completed", "error": False}
+        self.send({**result, "milliseconds": 1.5, "text": text, **changes})
+
+    def die(self, why: str = "") -> None:
+        """The sandbox ends by itself."""
+        self.why = why
+        assert self._agent is not None
+        self._agent.close()
+
+    async def confine(self) -> None:
+        self.confined = True
+
+    async def kill(self) -> None:
+        if not self.killed.is_set():
+            self.killed.set()
+            assert self._agent is not None
+            for writer in (self._agent, self.writer):
+                writer.close()
+                with suppress(OSError):
+                    await writer.wait_closed()
+            if self._task is not None:
+                await self._task
+
+    async def ended(self) -> str:
+        await self.killed.wait()
+        return self.why
+
+
+class ScriptedBackend:
+    """Starts scripted sandboxes. `refuse` makes every start fail with its text."""
+
+    name = "scripted"
+
+    def __init__(self) -> None:
+        self.launched: list[ScriptedSandbox] = []
+        self.refuse = ""
+        self.greeting: bytes | None = None
+        self.gate: asyncio.Event | None = None
+        self.starting = asyncio.Event()
+
+    async def start(self) -> None:
+        """Nothing to get ready."""
+
+    async def launch(self, spec: SandboxSpec) -> ScriptedSandbox:
+        self.starting.set()
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.refuse:
+            raise BackendUnavailable(self.refuse)
+        sandbox = ScriptedSandbox(spec)
+        self.launched.append(sandbox)
+        await sandbox.open(self.greeting)
+        return sandbox
+
+    async def close(self) -> None:
+        """Nothing to let go of."""

@@ -1,0 +1,60 @@
+"""The journal in memory: the same promises, but for durability."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from services.hands.domain import fence
+from services.hands.domain.execution import Begun, Record, Step, begin, cancelled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from drover.hands.v1.hands_service_pb2 import ExecuteResponse
+
+
+class MemoryJournal:
+    """The `Journal` port over dictionaries. `commits` counts what would have been fsynced."""
+
+    def __init__(self) -> None:
+        self.calls: dict[tuple[str, str], Record] = {}
+        self.fences: dict[str, int] = {}
+        self.commits = 0
+
+    async def begin(self, session_id: str, call_id: str, generation: int, tool: str) -> Begun:
+        self._advance(session_id, generation)
+        begun = begin(self.calls.get((session_id, call_id)), tool, generation)
+        if begun.step is Step.RUN or not begun.replayed:
+            self.calls[session_id, call_id] = begun.record
+        return begun
+
+    async def finish(self, session_id: str, call_id: str, result: ExecuteResponse) -> None:
+        self.commits += 1
+        found = self.calls.get((session_id, call_id))
+        if found is not None and found.result is None:
+            record = Record(found.tool, found.generation, found.starts, result)
+            self.calls[session_id, call_id] = record
+
+    async def forget(self, session_id: str, call_id: str) -> None:
+        self.commits += 1
+        found = self.calls.get((session_id, call_id))
+        if found is not None and found.result is None:
+            del self.calls[session_id, call_id]
+
+    async def cancel(self, session_id: str, generation: int, call_ids: Sequence[str]) -> None:
+        self._advance(session_id, generation)
+        for call_id in call_ids:
+            tombstone = Record("", generation, starts=0, result=cancelled())
+            self.calls.setdefault((session_id, call_id), tombstone)
+
+    async def fence(self, session_id: str, generation: int) -> None:
+        self._advance(session_id, generation)
+
+    async def purge(self, session_id: str) -> None:
+        self.commits += 1
+        self.fences.pop(session_id, None)
+        self.calls = {key: row for key, row in self.calls.items() if key[0] != session_id}
+
+    def _advance(self, session_id: str, generation: int) -> None:
+        self.commits += 1
+        self.fences[session_id] = fence.advance(self.fences.get(session_id, 0), generation)
