@@ -119,7 +119,8 @@ class EventFactory:
         )
 
     def result(self, call_id: str, content: Sequence[ContentBlock], *, is_error: bool) -> Event:
-        """The result of the call `call_id`."""
+        """The result of the call `call_id`, without the empty texts that no log takes."""
+        content = [block for block in content if not block.HasField("text") or block.text.text]
         return Event(
             id=self.new_id(),
             agent_tool_result=AgentToolResult(

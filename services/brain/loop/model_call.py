@@ -65,20 +65,26 @@ class ModelCall:
 
     def interrupt(self) -> None:
         """Stops the request; `perform` then answers None."""
-        self._interrupted = True
-        if self._task is not None:
-            self._task.cancel()
+        if not self._interrupted:
+            self._interrupted = True
+            if self._task is not None:
+                self._task.cancel()
 
     async def perform(self, request: ModelRequest) -> list[Event] | None:
         """Streams the response to its end and answers its events. Raises `ModelError`."""
+        if self._stopped():
+            return None
         self._task = asyncio.create_task(self._stream(request))
         try:
             return await self._task
         except asyncio.CancelledError:
             current = asyncio.current_task()
-            if self._interrupted and (current is None or not current.cancelling()):
+            if self._stopped() and (current is None or not current.cancelling()):
                 return None
             raise
+
+    def _stopped(self) -> bool:
+        return self._interrupted
 
     async def _stream(self, request: ModelRequest) -> list[Event]:
         with spans.chat(self._state, request.model) as span:

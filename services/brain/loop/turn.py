@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from chassis import rules
+from chassis.errors import DroverError
 from drover.session.v1.lease_pb2 import (
     TAKE_INPUT_ALL,
     TAKE_INPUT_CONTROL,
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
     from services.brain.loop.session_log import SessionLog
     from services.brain.loop.sync_points import SyncPoints
     from services.brain.model.port import ModelClient
+
+UNFIT: Final = "The tool ran, but its result cannot be shown:"
 
 _log = structlog.get_logger("brain.turn")
 
@@ -249,8 +253,17 @@ class Turns:
 
     def _record(self, call_id: str, content: Sequence[ContentBlock], *, is_error: bool) -> None:
         call = self._log.state.calls.get(call_id)
-        if call is not None and call.open:
-            self._log.add(self._factory.result(call_id, content, is_error=is_error))
+        if call is None or not call.open:
+            return
+        result = self._factory.result(call_id, content, is_error=is_error)
+        try:
+            rules.check(result)
+        except DroverError as error:
+            # A log that refuses a result would refuse it to every brain that comes after.
+            _log.warning("result_unfit", call_id=call_id, message=error.message)
+            told = [events.text(f"{UNFIT} {error.message}")]
+            result = self._factory.result(call_id, told, is_error=True)
+        self._log.add(result)
 
     async def _give_up(self, error: SessionError) -> bool:
         ack = await self._log.exchange(
