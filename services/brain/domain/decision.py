@@ -21,7 +21,7 @@ from drover.event.v1.session_event_pb2 import (
     StopReason,
 )
 from services.brain.domain.calls import Answerer, Call
-from services.brain.domain.projection import State, Status
+from services.brain.domain.state import State, Status
 
 if TYPE_CHECKING:
     from drover.session.v1.lease_pb2 import InputWaiting

@@ -7,23 +7,19 @@ Folding is incremental and cheap per event, and independent of how the log was c
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from drover.agent.v1.agent_pb2 import SessionAgent
 from drover.event.v1.event_pb2 import Event
-from drover.event.v1.session_event_pb2 import RETRY_STATUS_TYPE_RETRYING, RefusalDetails, StopReason
+from drover.event.v1.session_event_pb2 import RETRY_STATUS_TYPE_RETRYING, RefusalDetails
 from drover.event.v1.user_event_pb2 import CONFIRMATION_RESULT_ALLOW
-from services.brain.domain import calls, content, policy
-from services.brain.domain.calls import Answerer, Call
-from services.brain.domain.transcript import Mark, Transcript
-from services.brain.domain.usage import UsageTotals
+from services.brain.domain import calls, content
+from services.brain.domain.state import State, Status, adopt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from drover.session.v1.session_pb2 import Session
+    from services.brain.domain.calls import Call
 
 CONTINUE: Final = (
     "[Your reply was cut off at the output limit. Continue from exactly where it stopped.]"
@@ -35,83 +31,6 @@ EMPTY: Final = "[The message was empty.]"
 
 MAX_CONTINUATIONS: Final = 3
 """Replies in a row that may be cut off and continued before the turn ends as it is."""
-
-
-class Status(Enum):
-    """The status of the session's primary thread (EVENTS §5)."""
-
-    IDLE = "idle"
-    RUNNING = "running"
-    RESCHEDULING = "rescheduling"
-    TERMINATED = "terminated"
-
-
-@dataclass(slots=True)
-class State:
-    """What is known of a session from its log. Written only by `project`."""
-
-    session_id: str
-    thread_id: str
-    agent: SessionAgent
-    permissions: policy.Permissions
-    seq: int = 0
-    status: Status = Status.IDLE
-    stop: str = ""
-    # Calls that the last idle event says the session waits for.
-    announced: tuple[str, ...] = ()
-    transcript: Transcript = field(default_factory=Transcript)
-    usage: UsageTotals = field(default_factory=UsageTotals)
-    # The model request without an end.
-    request: str = ""
-    # Blocks of the response that `request` is getting, and its calls.
-    response: list[bytes] = field(default_factory=list)
-    calls: dict[str, Call] = field(default_factory=dict)
-    # Input that came before every call had its result.
-    deferred: list[bytes] = field(default_factory=list)
-    # The model is to be asked (again) before the turn can end.
-    needs_model: bool = False
-    interrupted: bool = False
-    refusal: RefusalDetails | None = None
-    # The model stopped because its context window is full.
-    overflowed: bool = False
-    turn_start: Mark | None = None
-    requests: int = 0
-    continuations: int = 0
-    # Failed requests in a row: told of by an error, and lost with the brain that made them.
-    failures: int = 0
-    lost: int = 0
-    # Bytes that the harness derives from `agent`.
-    prefix: bytes = b""
-
-    def open_calls(self) -> list[Call]:
-        """Calls without a result, in the model's order."""
-        return [call for call in self.calls.values() if call.result is None]
-
-    def waiting_for(self, answerer: Answerer) -> list[Call]:
-        """Open calls that `answerer` has to answer, in the model's order."""
-        return [
-            call
-            for call in self.calls.values()
-            if call.result is None and call.answerer is answerer
-        ]
-
-
-def begin(session: Session) -> State:
-    """The state of a session with an empty log."""
-    return State(
-        session_id=session.id,
-        thread_id=session.primary_thread_id,
-        agent=session.agent,
-        permissions=policy.evaluate(session.agent.tools),
-    )
-
-
-def adopt(state: State, agent: SessionAgent) -> None:
-    """Goes on with `agent`, of which the session has kept a newer copy."""
-    if agent != state.agent:
-        state.agent = agent
-        state.permissions = policy.evaluate(agent.tools)
-        state.prefix = b""
 
 
 def project(state: State, event: Event, at: float) -> None:
@@ -268,7 +187,6 @@ def _refused(state: State, event: Event) -> None:
 
 def _running(state: State, _event: Event, at: float) -> None:
     state.status = Status.RUNNING
-    state.announced = ()
     state.usage.run(at)
 
 
@@ -278,12 +196,10 @@ def _rescheduled(state: State, _event: Event, at: float) -> None:
 
 
 def _idle(state: State, event: Event, at: float) -> None:
-    reason: StopReason = event.session_status_idle.stop_reason
+    reason = event.session_status_idle.stop_reason
     state.status = Status.IDLE
-    state.stop = reason.WhichOneof("reason") or ""
-    state.announced = tuple(reason.requires_action.event_ids)
     state.usage.rest(at)
-    if state.stop == "requires_action":
+    if reason.HasField("requires_action"):
         return
     state.needs_model = state.interrupted = state.overflowed = False
     state.refusal = None
@@ -326,7 +242,13 @@ def _refusal_details(text: str) -> RefusalDetails:
         return RefusalDetails()
     if not isinstance(details, dict):
         return RefusalDetails()
-    return RefusalDetails(category=details.get("category"), explanation=details.get("explanation"))
+    return RefusalDetails(
+        category=_string(details.get("category")), explanation=_string(details.get("explanation"))
+    )
+
+
+def _string(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 _FOLDS: Final[dict[str, Callable[[State, Event, float], None]]] = {

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from drover.session.v1.lease_pb2 import InputWaiting
     from drover.session.v1.session_pb2 import Session
     from services.brain.domain.decision import Decision, Mine
-    from services.brain.domain.projection import State
+    from services.brain.domain.state import State
 
 
 @dataclass(frozen=True, slots=True)

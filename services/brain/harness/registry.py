@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from drover.agent.v1.agent_pb2 import SessionAgent
     from drover.session.v1.lease_pb2 import InputWaiting
-    from services.brain.domain.projection import State
+    from services.brain.domain.state import State
     from services.brain.harness.port import Harness
 
 HARNESS_KEY: Final = "drover.harness"

@@ -14,6 +14,7 @@ from drover.agent.v1.model_pb2 import (
 from services.brain.domain import content, decision, projection
 from services.brain.domain.content import quoted
 from services.brain.domain.decision import Limits
+from services.brain.domain.state import begin
 from services.brain.domain.transcript import CACHE_CONTROL
 from services.brain.harness import toolset
 from services.brain.harness.port import ModelRequest
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from drover.session.v1.lease_pb2 import InputWaiting
     from drover.session.v1.session_pb2 import Session
     from services.brain.domain.decision import Decision, Mine
-    from services.brain.domain.projection import State
+    from services.brain.domain.state import State
 
 MAX_OUTPUT_TOKENS: Final = 32_000
 """Default of `max_tokens`. Every model that has adaptive thinking takes as many."""
@@ -62,7 +63,7 @@ class StandardHarness:
 
     def begin(self, session: Session) -> State:
         """The state of `session` before its log is folded."""
-        return projection.begin(session)
+        return begin(session)
 
     def project(self, state: State, event: Event, at: float) -> None:
         """Folds the next event of the log."""

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from drover.event.v1.event_pb2 import Event
     from drover.event.v1.span_event_pb2 import ModelUsage
     from services.brain.domain.events import EventFactory
-    from services.brain.domain.projection import State
     from services.brain.domain.response import Signal
+    from services.brain.domain.state import State
     from services.brain.harness.port import ModelRequest
     from services.brain.loop.sync_points import SyncPoints
     from services.brain.model.port import ModelClient

@@ -18,6 +18,7 @@ from drover.session.v1.lease_pb2 import (
     TakeInput,
 )
 from services.brain.domain import projection
+from services.brain.domain.state import adopt
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from drover.event.v1.event_pb2 import Event
     from drover.session.v1.session_pb2 import Session
     from services.brain.clients.lease import Lease
-    from services.brain.domain.projection import State
+    from services.brain.domain.state import State
     from services.brain.harness.port import Harness
     from services.brain.harness.registry import HarnessRegistry
     from services.brain.loop.state_cache import CachedState
@@ -92,7 +93,7 @@ class SessionLog:
             self.state = self.harness.begin(session)
         elif self._cached.harness == self.harness.name:
             self.state = self._cached.state
-            projection.adopt(self.state, session.agent)
+            adopt(self.state, session.agent)
         else:
             msg = f"folded by {self._cached.harness}, wanted by {self.harness.name}"
             raise DriftError(msg)

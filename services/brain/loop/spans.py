@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from services.brain.domain.calls import Call
-    from services.brain.domain.projection import State
     from services.brain.domain.response import ResponseAssembler
+    from services.brain.domain.state import State
 
 Scope = AbstractContextManager["Span | None"]
 

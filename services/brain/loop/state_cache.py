@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from services.brain.domain.projection import State
+    from services.brain.domain.state import State
 
 
 @dataclass(frozen=True, slots=True)

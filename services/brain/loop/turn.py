@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
 
-from chassis import rules
-from chassis.errors import DroverError
 from drover.session.v1.lease_pb2 import (
     TAKE_INPUT_ALL,
     TAKE_INPUT_CONTROL,
@@ -36,9 +34,10 @@ from services.brain.domain.decision import (
     TakeControl,
     TakeMessage,
 )
-from services.brain.domain.projection import Status
+from services.brain.domain.state import Status
 from services.brain.loop import spans
 from services.brain.loop.model_call import ModelCall
+from services.brain.loop.results import fit
 from services.brain.loop.retry import session_error
 from services.brain.loop.sync_points import Point
 from services.brain.loop.tool_runs import ToolRuns
@@ -57,12 +56,11 @@ if TYPE_CHECKING:
     from services.brain.clients.lease import Lease
     from services.brain.domain.calls import Call
     from services.brain.domain.decision import Decision
-    from services.brain.loop.retry import RetryPolicy
+    from services.brain.loop.results import fit
+from services.brain.loop.retry import RetryPolicy
     from services.brain.loop.session_log import SessionLog
     from services.brain.loop.sync_points import SyncPoints
     from services.brain.model.port import ModelClient
-
-UNFIT: Final = "The tool ran, but its result cannot be shown:"
 
 _log = structlog.get_logger("brain.turn")
 
@@ -253,17 +251,8 @@ class Turns:
 
     def _record(self, call_id: str, content: Sequence[ContentBlock], *, is_error: bool) -> None:
         call = self._log.state.calls.get(call_id)
-        if call is None or not call.open:
-            return
-        result = self._factory.result(call_id, content, is_error=is_error)
-        try:
-            rules.check(result)
-        except DroverError as error:
-            # A log that refuses a result would refuse it to every brain that comes after.
-            _log.warning("result_unfit", call_id=call_id, message=error.message)
-            told = [events.text(f"{UNFIT} {error.message}")]
-            result = self._factory.result(call_id, told, is_error=True)
-        self._log.add(result)
+        if call is not None and call.open:
+            self._log.add(fit(self._factory.result(call_id, content, is_error=is_error), self._factory))
 
     async def _give_up(self, error: SessionError) -> bool:
         ack = await self._log.exchange(

@@ -108,13 +108,12 @@ async def test_answering_some_idles_again_with_the_rest_and_runs_nothing(rig: Ri
 
 async def test_confirmation_that_comes_while_tools_run_is_taken_at_once(rig: Rig) -> None:
     session = rig.session(ask_for("bash"))
-    gate = asyncio.Event()
+    gate = rig.hands.hold("slow")
     rig.model.say(
         tool("glob", {"pattern": "*", "command": "slow"}, "toolu_1"),
         tool("bash", {"command": "rm"}, "toolu_2"),
     )
     rig.model.say(text("Done."))
-    rig.hands._gates["slow"] = gate
     session.message("Go")
     async with asyncio.TaskGroup() as tasks:
         woken = tasks.create_task(rig.wake(session))

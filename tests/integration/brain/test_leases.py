@@ -79,7 +79,6 @@ async def test_input_that_comes_while_disconnected_is_seen_on_return(rig: Rig) -
         woken = tasks.create_task(rig.wake(session))
         await rig.hands.started()
         session.break_connection()
-        session.inbox.extend(())
         session.connection = None
         session.interrupt()
         await woken

@@ -48,7 +48,7 @@ from services.brain.domain.decision import (
     TakeControl,
     TakeMessage,
 )
-from services.brain.domain.projection import State
+from services.brain.domain.state import State
 from services.brain.harness.standard import StandardHarness
 from tests.doubles import scripted_model as model
 

@@ -11,7 +11,7 @@ from drover.session.v1.lease_pb2 import InputWaiting
 from services.brain.domain import decision as d
 from services.brain.domain import events, response
 from services.brain.domain.decision import Limits, Mine
-from services.brain.domain.projection import State
+from services.brain.domain.state import State
 from services.brain.harness.standard import StandardHarness
 from tests.doubles import scripted_model as model
 from tests.unit.brain import logs

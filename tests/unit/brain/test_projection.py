@@ -11,7 +11,8 @@ from drover.event.v1.event_pb2 import Event
 from drover.event.v1.session_event_pb2 import SessionUpdated
 from services.brain.domain import events
 from services.brain.domain.decision import NOBODY
-from services.brain.domain.projection import State, correct
+from services.brain.domain.projection import correct
+from services.brain.domain.state import State
 from tests.unit.brain import logs
 from tests.unit.brain.logs import HARNESS, World, fold
 

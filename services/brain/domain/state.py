@@ -1,0 +1,91 @@
+"""What is known of a session from its log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from services.brain.domain import policy
+from services.brain.domain.transcript import Mark, Transcript
+from services.brain.domain.usage import UsageTotals
+
+if TYPE_CHECKING:
+    from drover.agent.v1.agent_pb2 import SessionAgent
+    from drover.event.v1.session_event_pb2 import RefusalDetails
+    from drover.session.v1.session_pb2 import Session
+    from services.brain.domain.calls import Answerer, Call
+
+
+class Status(Enum):
+    """The status of the session's primary thread (EVENTS §5)."""
+
+    IDLE = "idle"
+    RUNNING = "running"
+    RESCHEDULING = "rescheduling"
+    TERMINATED = "terminated"
+
+
+@dataclass(slots=True)
+class State:
+    """Everything that the next step depends on. Written only by the projection."""
+
+    session_id: str
+    thread_id: str
+    agent: SessionAgent
+    permissions: policy.Permissions
+    seq: int = 0
+    status: Status = Status.IDLE
+    transcript: Transcript = field(default_factory=Transcript)
+    usage: UsageTotals = field(default_factory=UsageTotals)
+    # The model request without an end.
+    request: str = ""
+    # Blocks of the response that `request` is getting, and its calls.
+    response: list[bytes] = field(default_factory=list)
+    calls: dict[str, Call] = field(default_factory=dict)
+    # Input that came before every call had its result.
+    deferred: list[bytes] = field(default_factory=list)
+    # The model is to be asked (again) before the turn can end.
+    needs_model: bool = False
+    interrupted: bool = False
+    refusal: RefusalDetails | None = None
+    # The model stopped because its context window is full.
+    overflowed: bool = False
+    turn_start: Mark | None = None
+    requests: int = 0
+    continuations: int = 0
+    # Failed requests in a row: told of by an error, and lost with the brain that made them.
+    failures: int = 0
+    lost: int = 0
+    # Bytes that the harness derives from `agent`.
+    prefix: bytes = b""
+
+    def open_calls(self) -> list[Call]:
+        """Calls without a result, in the model's order."""
+        return [call for call in self.calls.values() if call.result is None]
+
+    def waiting_for(self, answerer: Answerer) -> list[Call]:
+        """Open calls that `answerer` has to answer, in the model's order."""
+        return [
+            call
+            for call in self.calls.values()
+            if call.result is None and call.answerer is answerer
+        ]
+
+
+def begin(session: Session) -> State:
+    """The state of a session with an empty log."""
+    return State(
+        session_id=session.id,
+        thread_id=session.primary_thread_id,
+        agent=session.agent,
+        permissions=policy.evaluate(session.agent.tools),
+    )
+
+
+def adopt(state: State, agent: SessionAgent) -> None:
+    """Goes on with `agent`, of which the session has kept a newer copy."""
+    if agent != state.agent:
+        state.agent = agent
+        state.permissions = policy.evaluate(agent.tools)
+        state.prefix = b""
