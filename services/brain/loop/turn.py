@@ -56,8 +56,7 @@ if TYPE_CHECKING:
     from services.brain.clients.lease import Lease
     from services.brain.domain.calls import Call
     from services.brain.domain.decision import Decision
-    from services.brain.loop.results import fit
-from services.brain.loop.retry import RetryPolicy
+    from services.brain.loop.retry import RetryPolicy
     from services.brain.loop.session_log import SessionLog
     from services.brain.loop.sync_points import SyncPoints
     from services.brain.model.port import ModelClient
@@ -252,7 +251,8 @@ class Turns:
     def _record(self, call_id: str, content: Sequence[ContentBlock], *, is_error: bool) -> None:
         call = self._log.state.calls.get(call_id)
         if call is not None and call.open:
-            self._log.add(fit(self._factory.result(call_id, content, is_error=is_error), self._factory))
+            result = self._factory.result(call_id, content, is_error=is_error)
+            self._log.add(fit(result, self._factory))
 
     async def _give_up(self, error: SessionError) -> bool:
         ack = await self._log.exchange(
