@@ -24,7 +24,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 \
 	  || $(PYTHON) -m venv --clear $(VENV) \
 	  || { echo "Python's venv module is missing (Debian: apt-get install python3-venv)" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --require-hashes --prefer-binary -r requirements.lock
+	$(BIN)/python -m pip install --quiet --require-hashes --prefer-binary --use-pep517 -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
