@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ class Stack:
     key: str
     model_url: str
     data: Path
+    ready_seconds: float
 
     def connect(self) -> Connection:
         """A new connection to the gateway."""
@@ -57,6 +59,7 @@ async def running_stack(brains: int = 2) -> AsyncIterator[Stack]:
             sys.executable, "-m", "tests.doubles.messages_api",
             "--port", str(model_port), "--mode", "bench",
         )  # fmt: skip
+        begin = time.perf_counter()
         stack = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "cli.main", "up",
             "--port", str(port), "--data", str(data), "--brains", str(brains),
@@ -67,7 +70,7 @@ async def running_stack(brains: int = 2) -> AsyncIterator[Stack]:
             async with asyncio.timeout(READY_SECONDS):
                 while (line := await stack.stdout.readline()) and b"ready" not in line.split():
                     print(line.decode().rstrip())
-            yield Stack(port, key, model_url, data)
+            yield Stack(port, key, model_url, data, time.perf_counter() - begin)
         finally:
             for process in (stack, model):
                 if process.returncode is None:
