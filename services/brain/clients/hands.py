@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -12,6 +13,7 @@ import structlog
 from chassis.errors import DroverError, Reason
 from drover.hands.v1.hands_service_pb2 import (
     VERDICT_CANCELLED,
+    VERDICT_COMPLETED,
     VERDICT_NOT_RUN,
     VERDICT_OUTCOME_UNKNOWN,
     CancelRequest,
@@ -61,6 +63,31 @@ TIMED_OUT: Final = "The call did not end within {seconds:.0f} s and was stopped.
 _log = structlog.get_logger("brain.hands")
 
 
+class WarmHands:
+    """The sessions whose sandbox has answered lately: to ask for it again would be for nothing.
+
+    Hands keep an idle sandbox for minutes; one that is gone all the same is made by the call.
+    """
+
+    def __init__(self, clock: Clock, *, seconds: float = 60.0, entries: int = 10_000) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._entries = entries
+        self._answered: OrderedDict[str, float] = OrderedDict()
+
+    def note(self, session_id: str) -> None:
+        """The session's sandbox has answered just now."""
+        self._answered.pop(session_id, None)
+        self._answered[session_id] = self._clock.monotonic()
+        if len(self._answered) > self._entries:
+            self._answered.popitem(last=False)
+
+    def knows(self, session_id: str) -> bool:
+        """Whether the session's sandbox has answered lately."""
+        at = self._answered.get(session_id)
+        return at is not None and self._clock.monotonic() - at < self._seconds
+
+
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
     """What the model is told of a call."""
@@ -93,18 +120,23 @@ class GrpcHands:
         self,
         stub: HandsServiceAsyncStub,
         clock: Clock,
+        warm: WarmHands,
+        *,
         session_id: str,
         generation: int,
         environment: EnvironmentConfig | None,
     ) -> None:
         self._stub = stub
         self._clock = clock
+        self._warm = warm
         self._session_id = session_id
         self._generation = generation
         self._environment = environment
 
     async def provision(self) -> None:
         """Has the session's sandbox made ready; a failure is left to the first call to meet."""
+        if self._warm.knows(self._session_id):
+            return
         request = ProvisionRequest(
             session_id=self._session_id,
             generation=self._generation,
@@ -135,7 +167,7 @@ class GrpcHands:
                 return _failed(UNKNOWN_OUTCOME)
             try:
                 with translated():
-                    return _outcome(await self._stub.Execute(request, timeout=remaining))
+                    response = await self._stub.Execute(request, timeout=remaining)
             except DroverError as error:
                 if error.reason is Reason.LEASE_LOST:
                     raise
@@ -146,6 +178,10 @@ class GrpcHands:
                     return _failed(f"The call was refused and nothing was run: {error.message}")
                 _log.info("execute_retried", call_id=call.id, reason=error.reason)
                 pause = error.retry_after or _pause(attempt)
+            else:
+                if response.verdict == VERDICT_COMPLETED:
+                    self._warm.note(self._session_id)
+                return _outcome(response)
             await asyncio.sleep(min(pause, remaining))
             attempt += 1
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from services.brain.clients.hands import GrpcHands
+from services.brain.clients.hands import GrpcHands, WarmHands
 from services.brain.clients.lease import Lease, held
 from services.brain.loop.session_log import SessionLog
 from services.brain.loop.state_cache import CachedState
@@ -45,6 +45,7 @@ class Worker:
         # The stub is written to and read from, which its type does not know to need no requests.
         self._hold_lease: Callable[[], Any] = sessions.HoldLease  # type: ignore[assignment]
         self._hands = hands
+        self._warm = WarmHands(ports.clock)
         self._harnesses = harnesses
         self._ports = ports
         self._cache = cache
@@ -67,9 +68,10 @@ class Worker:
                     hands = GrpcHands(
                         self._hands,
                         ports.clock,
-                        session_id,
-                        lease.generation,
-                        _environment(lease.session),
+                        self._warm,
+                        session_id=session_id,
+                        generation=lease.generation,
+                        environment=_environment(lease.session),
                     )
                     turns = Turns(ports, log, lease, hands, tasks)
                     log.listen(turns.on_input)

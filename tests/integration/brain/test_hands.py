@@ -8,7 +8,7 @@ from chassis.clock import SystemClock
 from chassis.errors import DroverError, Reason
 from drover.event.v1.content_pb2 import ContentBlock, ImageBlock, TextBlock
 from drover.hands.v1 import hands_service_pb2 as pb
-from services.brain.clients.hands import UNKNOWN_OUTCOME, GrpcHands
+from services.brain.clients.hands import UNKNOWN_OUTCOME, GrpcHands, WarmHands
 from services.brain.domain.calls import INTERRUPTED, Answerer, Call
 from tests.doubles.hands_service import result
 from tests.doubles.scripted_model import text, tool
@@ -28,7 +28,11 @@ class JumpingClock(SystemClock):
 
 
 def hands(rig: Rig, step: float = 0.0) -> GrpcHands:
-    return GrpcHands(rig.hands_stub, JumpingClock(step), "sesn_1", 1, None)
+    clock = JumpingClock(step)
+    warm = WarmHands(clock)
+    return GrpcHands(
+        rig.hands_stub, clock, warm, session_id="sesn_1", generation=1, environment=None
+    )
 
 
 def bash(command: str = "ls") -> Call:
@@ -105,6 +109,24 @@ async def test_older_generation_is_never_retried(rig: Rig) -> None:
     assert lost.value.reason is Reason.LEASE_LOST
     with pytest.raises(DroverError):
         await hands(rig).cancel(["sevt_1"])
+
+
+async def test_sandbox_that_has_just_answered_is_not_asked_for(rig: Rig) -> None:
+    session = rig.session()
+    brain = await rig.brain()
+    for _ in range(2):
+        rig.model.say(tool("bash", {"command": "ls"}))
+        rig.model.say(text("Done."))
+        session.message("Go")
+        await rig.wake(session, brain)
+    assert rig.hands.provisions == 1
+    clock = JumpingClock(0.0)
+    warm = WarmHands(clock, entries=2)
+    for name in ("a", "b", "c"):
+        warm.note(name)
+    assert [warm.knows(name) for name in ("a", "b", "c")] == [False, True, True]
+    clock._time = 61.0
+    assert not warm.knows("c")
 
 
 async def test_failed_provision_is_left_for_the_call_to_meet(rig: Rig) -> None:
