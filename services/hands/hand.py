@@ -200,6 +200,9 @@ class Hand:
         except ProtocolBroken as error:
             why = f"its agent sent {error}"
             _log.warning("agent_broke_protocol", hand_id=self.id, what=str(error))
+        except Exception:  # noqa: BLE001  # whatever it was: that sandbox must go, the others stay
+            why = "its agent could not be understood"
+            _log.exception("agent_not_understood", hand_id=self.id)
         self.dead.set()  # from here on nobody is given it, though why it ended is not known yet
         await self._sandbox.kill()
         self._bury(why or await self._sandbox.ended() or "it ended by itself")

@@ -1,0 +1,164 @@
+"""What every journal promises."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from chassis.clock import SystemClock
+from chassis.db import open_database
+from chassis.errors import DroverError, Reason
+from drover.hands.v1.hands_service_pb2 import VERDICT_CANCELLED, VERDICT_OUTCOME_UNKNOWN
+from services.hands.domain import execution
+from services.hands.domain.execution import Step
+from services.hands.domain.journal import Journal
+from services.hands.store import tables
+from services.hands.store.journal import SqlJournal
+from tests.doubles.hands_journal import MemoryJournal
+
+RESULT = execution.ran((), timedelta(seconds=1), is_error=False, cancelled=False)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
+    if request.param == "memory":
+        yield MemoryJournal()
+        return
+    database = await open_database(f"sqlite:///{tmp_path / 'hands.db'}", tables.metadata)
+    yield SqlJournal(database, SystemClock())
+    await database.close()
+
+
+async def test_call_begins_once_and_is_answered_with_its_result(journal: Journal) -> None:
+    begun = await journal.begin("s", "c", 1, "bash")
+    assert begun.step is Step.RUN
+    await journal.finish("s", "c", RESULT)
+    again = await journal.begin("s", "c", 1, "bash")
+    assert (again.step, again.record.result, again.replayed) == (Step.ANSWER, RESULT, True)
+
+
+async def test_calls_of_sessions_do_not_meet(journal: Journal) -> None:
+    await journal.begin("s", "c", 1, "bash")
+    await journal.finish("s", "c", RESULT)
+    assert (await journal.begin("other", "c", 1, "bash")).step is Step.RUN
+    assert (await journal.begin("s", "other", 1, "bash")).step is Step.RUN
+
+
+async def test_call_whose_end_was_not_seen_is_recorded_unknown(journal: Journal) -> None:
+    await journal.begin("s", "c", 1, "bash")
+    first = await journal.begin("s", "c", 2, "bash")
+    second = await journal.begin("s", "c", 3, "bash")
+    assert first.record.result is not None
+    assert first.record.result.verdict == VERDICT_OUTCOME_UNKNOWN
+    assert second.record.result == first.record.result
+    assert (first.replayed, second.replayed) == (False, True)
+
+
+async def test_reading_whose_end_was_not_seen_starts_once_more(journal: Journal) -> None:
+    steps = [(await journal.begin("s", "c", 1, "grep")).step for _ in range(3)]
+    assert steps == [Step.RUN, Step.RUN, Step.ANSWER]
+
+
+async def test_first_result_stays(journal: Journal) -> None:
+    await journal.begin("s", "c", 1, "bash")
+    await journal.finish("s", "c", RESULT)
+    await journal.finish("s", "c", execution.cancelled())
+    assert (await journal.begin("s", "c", 1, "bash")).record.result == RESULT
+
+
+async def test_start_that_is_taken_back_leaves_nothing(journal: Journal) -> None:
+    await journal.begin("s", "c", 1, "bash")
+    await journal.forget("s", "c")
+    assert (await journal.begin("s", "c", 1, "bash")).record.starts == 1
+
+
+async def test_result_is_not_taken_back(journal: Journal) -> None:
+    await journal.begin("s", "c", 1, "bash")
+    await journal.finish("s", "c", RESULT)
+    await journal.forget("s", "c")
+    assert (await journal.begin("s", "c", 1, "bash")).step is Step.ANSWER
+
+
+async def test_cancelled_calls_that_were_never_seen_never_run(journal: Journal) -> None:
+    await journal.cancel("s", 1, ["a", "b", "a"])
+    for call_id in ("a", "b"):
+        begun = await journal.begin("s", call_id, 1, "bash")
+        assert begun.step is Step.ANSWER
+        assert begun.record.result is not None
+        assert begun.record.result.verdict == VERDICT_CANCELLED
+
+
+async def test_cancel_changes_no_record(journal: Journal) -> None:
+    await journal.begin("s", "running", 1, "bash")
+    await journal.begin("s", "done", 1, "bash")
+    await journal.finish("s", "done", RESULT)
+    await journal.cancel("s", 1, ["running", "done"])
+    await journal.finish("s", "running", RESULT)
+    for call_id in ("running", "done"):
+        assert (await journal.begin("s", call_id, 1, "bash")).record.result == RESULT
+
+
+async def test_older_generation_does_nothing_at_all(journal: Journal) -> None:
+    await journal.fence("s", 5)
+    for attempt in (
+        lambda: journal.begin("s", "c", 4, "bash"),
+        lambda: journal.begin("s", "c", 0, "bash"),
+        lambda: journal.cancel("s", 4, ["c"]),
+        lambda: journal.fence("s", 4),
+    ):
+        with pytest.raises(DroverError) as refused:
+            await attempt()
+        assert refused.value.reason is Reason.LEASE_LOST
+    begun = await journal.begin("s", "c", 5, "bash")
+    assert (begun.step, begun.record.starts) == (Step.RUN, 1)
+
+
+async def test_every_request_with_a_generation_raises_the_fence(journal: Journal) -> None:
+    await journal.begin("s", "c", 2, "bash")
+    with pytest.raises(DroverError):
+        await journal.fence("s", 1)
+    await journal.cancel("s", 3, ["d"])
+    with pytest.raises(DroverError):
+        await journal.begin("s", "e", 2, "bash")
+    await journal.fence("s", 4)
+    with pytest.raises(DroverError):
+        await journal.cancel("s", 3, ["f"])
+
+
+async def test_no_lease_passes_while_none_has_been_seen(journal: Journal) -> None:
+    assert (await journal.begin("s", "c", 0, "bash")).step is Step.RUN
+    assert (await journal.begin("s", "d", 0, "bash")).step is Step.RUN
+    await journal.fence("s", 1)
+    with pytest.raises(DroverError):
+        await journal.begin("s", "e", 0, "bash")
+
+
+async def test_purged_session_is_forgotten_with_its_fence(journal: Journal) -> None:
+    await journal.begin("s", "c", 5, "bash")
+    await journal.begin("other", "c", 5, "bash")
+    await journal.purge("s")
+    assert (await journal.begin("s", "c", 0, "bash")).record.starts == 1
+    with pytest.raises(DroverError):
+        await journal.fence("other", 1)
+
+
+async def test_result_and_fence_outlive_the_process(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'hands.db'}"
+    database = await open_database(url, tables.metadata)
+    first = SqlJournal(database, SystemClock())
+    await first.begin("s", "done", 7, "bash")
+    await first.finish("s", "done", RESULT)
+    await first.begin("s", "running", 7, "bash")
+    await database.close()
+    database = await open_database(url, tables.metadata)
+    second = SqlJournal(database, SystemClock())
+    assert (await second.begin("s", "done", 7, "bash")).record.result == RESULT
+    unknown = (await second.begin("s", "running", 7, "bash")).record.result
+    assert unknown is not None
+    assert unknown.verdict == VERDICT_OUTCOME_UNKNOWN
+    with pytest.raises(DroverError):
+        await second.fence("s", 6)
+    await database.close()

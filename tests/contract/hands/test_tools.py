@@ -1,0 +1,203 @@
+"""The tools as a model meets them (SEMANTICS §1, CASES F7 to F9)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from drover.hands.v1.hands_service_pb2 import VERDICT_CANCELLED, VERDICT_COMPLETED
+from tests.doubles.hands_stack import HandsStack, text
+from tests.doubles.hands_waiting import eventually
+
+
+async def test_shell_keeps_directory_variables_functions_and_jobs(hands: HandsStack) -> None:
+    await hands.bash("cd /tmp; x='a b'; declare -A m=([k]=v); f() { echo f:$1; }; sleep 50 &")
+    shown = await hands.bash("pwd; echo $x ${m[k]}; f 1; jobs -r | wc -l")
+    assert shown == "/tmp\na b v\nf:1\n1"  # noqa: S108  # the sandbox's own
+
+
+async def test_status_that_is_not_zero_is_an_error_with_output_and_code(
+    hands: HandsStack,
+) -> None:
+    result = await hands.run("bash", command="echo out; echo err >&2; (exit 3)")
+    assert result.is_error
+    assert text(result) == "out\nerr\n[exit code 3]"
+    assert result.verdict == VERDICT_COMPLETED
+
+
+async def test_command_without_output_has_no_content(hands: HandsStack) -> None:
+    result = await hands.run("bash", command="true")
+    assert not result.content
+    assert not result.is_error
+
+
+@pytest.mark.parametrize(
+    ("command", "text_part"),
+    [
+        ("echo 'unterminated", "unexpected EOF"),
+        ("if true; then", "syntax error"),
+        (")", "syntax error"),
+        ("cat <<EOF\nno end", "no end"),
+        ("break; continue; echo alive", "alive"),
+        ("return 4", "[exit code 4]"),
+        ("exit 5", "[exit code 5"),
+        ("exec false", "[exit code 1"),
+        ("set -e; false; echo no", "[exit code 1"),
+        ("set -u; echo $nope", "unbound variable"),
+        ("kill -9 $$", "[exit code 137"),
+        ("kill -TERM $$", "[exit code 143"),
+        ("exec >/dev/null; echo lost", ""),
+        ("exec 1>&- 2>&-", ""),
+        ("echo '__DONE__'; printf '0 1\\n'", "0 1"),
+    ],
+)
+async def test_no_command_confuses_the_shell(
+    hands: HandsStack, command: str, text_part: str
+) -> None:
+    result = await hands.run("bash", command=command, timeout_ms=5000)
+    assert text_part in text(result)
+    await hands.run("bash", restart=True)
+    assert await hands.bash("echo fine") == "fine"
+
+
+async def test_restart_alone_says_so_and_forgets_all(hands: HandsStack) -> None:
+    await hands.bash("x=1; cd /tmp; sleep 100 &")
+    assert text(await hands.run("bash", restart=True)) == "bash session restarted"
+    assert await hands.bash("echo x=$x; pwd; jobs; pgrep -c sleep || :") == "x=\n/workspace\n0"
+
+
+async def test_restart_with_a_command_runs_it_in_the_new_shell(hands: HandsStack) -> None:
+    await hands.bash("x=1")
+    assert text(await hands.run("bash", restart=True, command="echo x=$x")) == "x="
+
+
+async def test_input_of_commands_is_empty(hands: HandsStack) -> None:
+    assert (
+        await hands.bash("cat; read x; echo $?; python3 -c 'import sys; print(sys.stdin.read())'")
+        == "1"
+    )
+
+
+async def test_background_delays_no_call_and_is_heard_later(hands: HandsStack) -> None:
+    started = time.monotonic()
+    await hands.bash("(while [ ! -e /tmp/go ]; do :; done; echo heard) &")
+    assert time.monotonic() - started < 5
+    assert await hands.bash("touch /tmp/go; wait; echo after") == "heard\nafter"
+
+
+async def test_timeout_kills_all_and_says_so_within_a_second(hands: HandsStack) -> None:
+    await hands.bash("x=1")
+    started = time.monotonic()
+    result = await hands.run(
+        "bash",
+        command="trap '' TERM INT HUP; (setsid sleep 1000 &); echo before; sleep 1000",
+        timeout_ms=300,
+    )
+    assert time.monotonic() - started < 1.3
+    assert result.is_error
+    assert text(result).startswith("before\nbash: command timed out after 0.3s")
+    assert await hands.bash("echo x=$x; pgrep -c sleep || :") == "x=\n0"
+
+
+async def test_cancel_stops_the_whole_process_group(hands: HandsStack) -> None:
+    asked = asyncio.create_task(
+        hands.run("bash", call_id="c", command="echo begun; (setsid sleep 1000 &); sleep 1000")
+    )
+    await eventually(lambda: hands.pool.has("sesn_1") and len(hands.processes()) >= 6)
+    await hands.executor.cancel("sesn_1", 1, ["c"])
+    result = await asked
+    assert result.verdict == VERDICT_CANCELLED
+    assert "begun" in text(result)
+    assert await hands.bash("pgrep -c sleep || :") == "0"
+
+
+async def test_stopped_search_and_killed_search_hurt_nobody(hands: HandsStack) -> None:
+    await hands.bash("printf '%s\\n' $(printf 'a%.0s' {1..40})b >/workspace/x")
+    slow = asyncio.create_task(hands.run("grep", call_id="g", pattern="(a+)+$"))
+    assert await hands.bash("echo beside") == "beside"
+    timed_out = await hands.run("bash", command="sleep 100", timeout_ms=100)
+    assert timed_out.is_error
+    assert not slow.done()
+    await hands.executor.cancel("sesn_1", 1, ["g"])
+    assert (await slow).verdict == VERDICT_CANCELLED
+
+
+async def test_output_is_cut_to_its_ends_with_its_size_and_a_file(hands: HandsStack) -> None:
+    result = await hands.run("bash", call_id="big", command="seq 1 200000")
+    shown = text(result)
+    assert shown.startswith("1\n2\n")
+    assert shown.endswith("\n200000")
+    assert "1288895 bytes and is in /mnt/session/tool_outputs/big.txt" in shown
+    assert await hands.bash("wc -l </mnt/session/tool_outputs/big.txt") == "200000"
+    part = await hands.run(
+        "read", file_path="/mnt/session/tool_outputs/big.txt", view_range=[150_000, 150_001]
+    )
+    assert text(part) == "150000\n150001"
+
+
+async def test_output_of_any_bytes_is_valid_text(hands: HandsStack) -> None:
+    shown = await hands.bash(r"printf 'a\xff\x00b\xed\xa0\x80\x1b[31mc\x1b[0m'")
+    assert shown == "a\ufffd\ufffdb\ufffd\ufffd\ufffdc"
+
+
+async def test_files_are_written_read_edited_and_found(hands: HandsStack) -> None:
+    wrote = await hands.run("write", file_path="src/a.py", content="print('ü')\n")
+    assert text(wrote) == "wrote 12 bytes to src/a.py"
+    assert text(await hands.run("read", file_path="/workspace/src/a.py")) == "print('ü')\n"
+    edited = await hands.run("edit", file_path="src/a.py", old_string="ü", new_string="u")
+    assert text(edited) == "edited src/a.py (1 replacement(s))"
+    assert text(await hands.run("glob", pattern="**/*.py")) == "/workspace/src/a.py"
+    assert text(await hands.run("grep", pattern="pr.nt")) == "/workspace/src/a.py:1:print('u')"
+    assert await hands.bash("python3 src/a.py") == "u"
+
+
+async def test_file_tools_reach_the_sessions_directories_only(hands: HandsStack) -> None:
+    for path in ("/tmp/x", "/mnt/session/outputs/x", "/workspace/x"):  # noqa: S108
+        assert not (await hands.run("write", file_path=path, content="x")).is_error
+    refused = await hands.run("write", file_path="/mnt/session/uploads/x", content="x")
+    assert text(refused) == "write: /mnt/session/uploads/x: read-only file system"
+    for path in ("/etc/passwd", "/proc/1/environ", "/run/agent/__main__.py"):
+        assert "outside the session's" in text(await hands.run("read", file_path=path))
+
+
+async def test_image_comes_back_as_a_block(hands: HandsStack) -> None:
+    await hands.bash(r"printf '\x89PNG\r\n\x1a\n' >a.png")
+    result = await hands.run("read", file_path="a.png")
+    assert result.content[0].image.source.base64.media_type == "image/png"
+
+
+async def test_large_pdf_comes_back_whole(hands: HandsStack) -> None:
+    await hands.bash("(printf '%%PDF-1.7\\n'; head -c 18000000 /dev/urandom) >a.pdf")
+    result = await hands.run("read", file_path="a.pdf")
+    assert len(result.content[0].document.source.base64.data) > 24_000_000
+
+
+async def test_long_command_and_long_file_pass(hands: HandsStack) -> None:
+    content = "x" * 900_000
+    assert await hands.bash(f"x={content}; echo ${{#x}}") == "900000"
+    wrote = await hands.run("write", file_path="big", content=content * 20)
+    assert text(wrote) == "wrote 18000000 bytes to big"
+
+
+async def test_parallel_calls_are_answered_each_with_its_own(hands: HandsStack) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        writes = [
+            tasks.create_task(hands.run("write", file_path=f"f{n}", content=str(n)))
+            for n in range(20)
+        ]
+        commands = [tasks.create_task(hands.run("bash", command=f"echo {n}")) for n in range(10)]
+    assert [text(task.result()) for task in commands] == [str(n) for n in range(10)]
+    assert not any(task.result().is_error for task in writes)
+    reads = await asyncio.gather(*(hands.run("read", file_path=f"f{n}") for n in range(20)))
+    assert [text(result) for result in reads] == [str(n) for n in range(20)]
+
+
+async def test_reading_a_huge_file_by_lines_delays_nothing(hands: HandsStack) -> None:
+    await hands.bash("yes 0123456789 | head -c 60000000 >big")
+    reading = asyncio.create_task(
+        hands.run("read", file_path="big", view_range=[5_000_000, 5_000_000])
+    )
+    assert await hands.bash("echo beside") == "beside"
+    assert text(await reading) == "0123456789"
