@@ -13,25 +13,24 @@ import uvloop
 
 from chassis.telemetry import logs, tracing
 
-Main = Callable[[AsyncExitStack, asyncio.Event], Awaitable[None]]
+Build = Callable[[AsyncExitStack], Awaitable[object]]
 
 _log = structlog.get_logger("chassis.lifecycle")
 
 
-def run(main: Main, *, service: str, log_level: str = "info", stop_seconds: float = 10.0) -> None:
-    """Runs a process until `main` returns; logs and tracing are set up around it.
+def run(build: Build, *, service: str, log_level: str = "info", stop_seconds: float = 10.0) -> None:
+    """Runs what `build` starts until SIGTERM or SIGINT; logs and tracing are set up around it.
 
-    `main(stack, stop)` builds the process, entering what must be closed into `stack`, and waits for
-    `stop`, which SIGTERM and SIGINT set. After that, `main` and the closing of the stack together
-    have `stop_seconds`; then, or at a second signal, they are cancelled. Exits with status 1 if it
-    had to cancel, or if `main` raised.
+    `build(stack)` enters what must be closed into `stack`. The closing has `stop_seconds`; then, or
+    at a second signal, it is cancelled. Exits with status 1 if it had to cancel, or if something
+    raised.
     """
     logs.setup(service, log_level)
     tracing.setup(service)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash must not write secrets to disk
     clean = False
     try:
-        clean = uvloop.run(_supervise(main, stop_seconds))
+        clean = uvloop.run(_supervise(build, stop_seconds))
     except Exception:  # noqa: BLE001  # logged as everything is
         _log.exception("failed")
     finally:
@@ -40,13 +39,14 @@ def run(main: Main, *, service: str, log_level: str = "info", stop_seconds: floa
         raise SystemExit(1)
 
 
-async def _supervise(main: Main, stop_seconds: float) -> bool:
-    """Runs `main` to its end; false when it had to be cancelled."""
+async def _supervise(build: Build, stop_seconds: float) -> bool:
+    """Runs the process to its end; false when it had to be cancelled."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
     async def live() -> None:
         async with AsyncExitStack() as stack:
-            await main(stack, stop)
+            await build(stack)
+            await stop.wait()
 
     def on_signal(number: signal.Signals) -> None:
         _log.info("stopping", signal=number.name)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING
-
-import structlog
 
 from chassis import lifecycle
 from chassis.clock import SystemClock
@@ -124,13 +123,7 @@ def _keys(settings: GatewaySettings) -> list[str]:
 def main() -> None:
     """Runs the gateway until it is told to stop."""
     settings = GatewaySettings()
-
-    async def serve(stack: AsyncExitStack, stop: asyncio.Event) -> None:
-        server = await build(settings, stack)
-        structlog.get_logger(SERVICE).info("listening", address=server.address)
-        await stop.wait()
-
-    lifecycle.run(serve, service=SERVICE, log_level=settings.log_level)
+    lifecycle.run(partial(build, settings), service=SERVICE, log_level=settings.log_level)
 
 
 if __name__ == "__main__":

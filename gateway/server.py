@@ -7,6 +7,7 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -59,6 +60,7 @@ class HttpServer:
         """Starts to accept connections; the server's task belongs to `group`."""
         self._task = group.create_task(self._server.serve(sockets=[self._socket]))
         await self._server.accepting.wait()
+        structlog.get_logger("gateway.server").info("listening", address=self.address)
 
     async def stop(self) -> None:
         """Ends within 8 s: requests are answered, idle connections closed."""

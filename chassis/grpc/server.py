@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import grpc.aio
+import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
@@ -55,6 +56,7 @@ class GrpcServer:
         for name in names:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         await self._server.start()
+        structlog.get_logger("chassis.grpc").info("listening", address=self._address)
 
     async def stop(self, grace: float = 5.0) -> None:
         """Reports NOT_SERVING, refuses new calls, and cancels what still runs after `grace` s."""

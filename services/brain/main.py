@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -88,12 +89,8 @@ async def _warm_up(model: AnthropicModelClient) -> None:
 def main() -> None:
     """Runs a brain until it is told to stop."""
     settings = BrainSettings()
-
-    async def serve(stack: AsyncExitStack, stop: asyncio.Event) -> None:
-        await build(settings, stack)
-        await stop.wait()
-
-    lifecycle.run(serve, service=settings.brain_name, log_level=settings.log_level)
+    name = settings.brain_name
+    lifecycle.run(partial(build, settings), service=name, log_level=settings.log_level)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Final
 
-import structlog
 from pydantic import Field
 
 from chassis import lifecycle
@@ -125,13 +125,7 @@ async def _reap(pool: Pool, executor: Executor) -> None:
 def main() -> None:
     """Runs the hands until they are told to stop."""
     settings = HandsSettings()
-
-    async def serve(stack: AsyncExitStack, stop: asyncio.Event) -> None:
-        server = await build(settings, stack)
-        structlog.get_logger(SERVICE).info("listening", address=server.address)
-        await stop.wait()
-
-    lifecycle.run(serve, service=SERVICE, log_level=settings.log_level)
+    lifecycle.run(partial(build, settings), service=SERVICE, log_level=settings.log_level)
 
 
 if __name__ == "__main__":

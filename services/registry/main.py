@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
-
-import structlog
+from functools import partial
 
 from chassis import lifecycle
 from chassis.clock import SystemClock
@@ -50,13 +48,7 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
 def main() -> None:
     """Runs the registry until it is told to stop."""
     settings = RegistrySettings()
-
-    async def serve(stack: AsyncExitStack, stop: asyncio.Event) -> None:
-        server = await build(settings, stack)
-        structlog.get_logger(SERVICE).info("listening", address=server.address)
-        await stop.wait()
-
-    lifecycle.run(serve, service=SERVICE, log_level=settings.log_level)
+    lifecycle.run(partial(build, settings), service=SERVICE, log_level=settings.log_level)
 
 
 if __name__ == "__main__":

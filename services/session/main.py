@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import grpc.aio
-import structlog
 from pydantic import Field
 
 from chassis import lifecycle
@@ -118,13 +118,7 @@ async def _running(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
 def main() -> None:
     """Runs the session service until it is told to stop."""
     settings = SessionSettings()
-
-    async def serve(stack: AsyncExitStack, stop: asyncio.Event) -> None:
-        server = await build(settings, stack)
-        structlog.get_logger(SERVICE).info("listening", address=server.address)
-        await stop.wait()
-
-    lifecycle.run(serve, service=SERVICE, log_level=settings.log_level)
+    lifecycle.run(partial(build, settings), service=SERVICE, log_level=settings.log_level)
 
 
 if __name__ == "__main__":

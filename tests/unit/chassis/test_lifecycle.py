@@ -11,11 +11,11 @@ import pytest
 START = "from chassis import lifecycle; import asyncio, resource, signal, sys\n"
 
 
-def start(main: str, **options: object) -> subprocess.Popen[bytes]:
-    """Runs `main(stack, stop)` in a process of its own; its first line of output says: ready."""
+def start(build: str, **options: object) -> subprocess.Popen[bytes]:
+    """Runs `build(stack)` in a process of its own; its first line of output says: ready."""
     arguments = "".join(f", {name}={value!r}" for name, value in options.items())
-    body = f"async def main(stack, stop):\n{textwrap.indent(textwrap.dedent(main), '    ')}\n"
-    script = f"{START}{body}lifecycle.run(main, service='probe'{arguments})\n"
+    body = f"async def build(stack):\n{textwrap.indent(textwrap.dedent(build), '    ')}\n"
+    script = f"{START}{body}lifecycle.run(build, service='probe'{arguments})\n"
     return subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -32,20 +32,14 @@ def test_signal_stops_the_process_and_closes_what_it_opened(number):
         """
         stack.callback(print, "closed", flush=True)
         print("ready", flush=True)
-        await stop.wait()
-        print("stopping", flush=True)
         """
     )
     assert process.stdout.readline() == b"ready\n"
     process.send_signal(number)
-    assert finish(process) == (0, b"stopping\nclosed\n", ["stopping", "stopped"])
+    assert finish(process) == (0, b"closed\n", ["stopping", "stopped"])
 
 
-def test_main_that_returns_ends_the_process():
-    assert finish(start("stack.callback(print, 'closed')")) == (0, b"closed\n", ["stopped"])
-
-
-def test_main_that_fails_is_reported_and_closed():
+def test_build_that_fails_is_reported_and_closed():
     process = start("stack.callback(print, 'closed', flush=True); raise KeyError('broken')")
     out, err = process.communicate(timeout=30)
     assert process.returncode == 1
@@ -57,8 +51,8 @@ def test_process_that_does_not_stop_in_time_is_cancelled():
     process = start(
         """
         stack.callback(print, "closed", flush=True)
+        stack.push_async_callback(asyncio.Event().wait)
         print("ready", flush=True)
-        await asyncio.Event().wait()
         """,
         stop_seconds=0.1,
     )
@@ -70,10 +64,9 @@ def test_process_that_does_not_stop_in_time_is_cancelled():
 def test_second_signal_does_not_wait_for_the_deadline():
     process = start(
         """
+        stack.push_async_callback(asyncio.Event().wait)
+        stack.callback(print, "stopping", flush=True)
         print("ready", flush=True)
-        await stop.wait()
-        print("stopping", flush=True)
-        await asyncio.Event().wait()
         """,
         stop_seconds=600,
     )
@@ -88,7 +81,8 @@ def test_process_runs_on_uvloop_and_dumps_no_core():
     process = start(
         """
         print(type(asyncio.get_running_loop()).__module__)
-        print(resource.getrlimit(resource.RLIMIT_CORE))
+        print(resource.getrlimit(resource.RLIMIT_CORE), flush=True)
+        signal.raise_signal(signal.SIGTERM)
         """
     )
     assert finish(process)[1] == b"uvloop\n(0, 0)\n"
