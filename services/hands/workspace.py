@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -61,13 +63,20 @@ class Workspaces:
         return Volume(root, spare.owner)
 
     async def remove(self, volume: Volume) -> None:
-        """Deletes a volume and all that is in it; nothing may run in it any more."""
-        await asyncio.to_thread(shutil.rmtree, volume.root, ignore_errors=True)
-        if volume.owner is not None and not volume.root.exists():
+        """Deletes a volume and all that is in it; nothing may run in it any more.
+
+        It is the session's no longer at once; a process that dies before the last of it is deleted
+        leaves the rest to the next one's start.
+        """
+        gone = self._spares / f"{volume.root.name}.gone"
+        with suppress(FileNotFoundError):
+            volume.root.rename(gone)
+        await asyncio.to_thread(_delete, gone)
+        if volume.owner is not None and not gone.exists():
             self._owners.discard(volume.owner)
 
     def _start(self) -> None:
-        shutil.rmtree(self._spares, ignore_errors=True)
+        _delete(self._spares)
         for directory in (self._sessions, self._spares):
             directory.mkdir(parents=True, exist_ok=True)
             directory.chmod(0o711)  # to pass through, not to look into
@@ -93,3 +102,13 @@ class Workspaces:
                 return owner
         msg = "every user id for workspaces is taken"
         raise OSError(msg)
+
+
+def _delete(root: Path) -> None:
+    """Deletes a tree, directories included that their owner may not enter."""
+    shutil.rmtree(root, ignore_errors=True)
+    for directory, below, _ in os.walk(root):
+        for path in (Path(directory, name) for name in below):
+            if not path.is_symlink():
+                path.chmod(stat.S_IRWXU)  # before the walk enters it
+    shutil.rmtree(root, ignore_errors=True)

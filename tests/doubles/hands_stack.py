@@ -22,7 +22,9 @@ from services.hands.store import tables
 from services.hands.store.journal import SqlJournal
 from services.hands.workspace import Workspaces
 
-SMALL = Limits(memory_bytes=512 * MIB, processes=64, cpus=1.0, file_bytes=64 * MIB)
+SMALL = Limits(
+    memory_bytes=512 * MIB, processes=64, cpus=1.0, file_bytes=64 * MIB, tmp_bytes=128 * MIB
+)
 
 
 class HandsStack:

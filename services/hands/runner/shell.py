@@ -112,7 +112,8 @@ class Shell:
         )
 
     def _feed(self, line: str) -> None:
-        os.write(self._script_fd, line.encode() + b"\n")
+        # A line of its own, whatever a command may have written here.
+        os.write(self._script_fd, b"\n" + line.encode() + b"\n")
 
     def read_output(self) -> bool:
         """Takes what the commands printed; False once nothing can print any more."""
