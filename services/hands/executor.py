@@ -139,6 +139,14 @@ class Executor:
         await self._journal.purge(session_id)
         self._sessions.pop(session_id, None)
 
+    async def drain(self, seconds: float) -> None:
+        """Gives the calls under way so long to end by themselves."""
+        calls = [
+            call.result for session in self._sessions.values() for call in session.calls.values()
+        ]
+        if calls:
+            await asyncio.wait(calls, timeout=seconds)
+
     def prune(self) -> None:
         """Drops what is known of sessions that nothing is done for any more."""
         for session_id, session in list(self._sessions.items()):

@@ -28,6 +28,7 @@ from services.hands.workspace import Workspaces
 
 SERVICE: Final = "hands"
 _REAP_SECONDS: Final = 15.0
+_DRAIN_SECONDS: Final = 2.0
 
 
 def _half_the_processors() -> float:
@@ -111,8 +112,16 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     server = GrpcServer(settings.listen, settings.token(), reflection=settings.reflection)
     server.add(add_HandsServiceServicer_to_server, HandsRpc(executor, workspaces, backend.name))
     await server.start()
-    stack.push_async_callback(server.stop)
+    stack.push_async_callback(_stop, server, executor, pool)
     return server
+
+
+async def _stop(server: GrpcServer, executor: Executor, pool: Pool) -> None:
+    """Refuses new calls; those under way may end, and are recorded as unknown if they do not."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.stop())
+        await executor.drain(_DRAIN_SECONDS)
+        await pool.close()
 
 
 async def _reap(pool: Pool, executor: Executor) -> None:

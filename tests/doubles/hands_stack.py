@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,8 @@ class HandsStack:
             pid = pending.pop()
             found.add(pid)
             for task in Path(f"/proc/{pid}/task").glob("*/children"):
-                pending += map(int, task.read_text().split())
+                with suppress(OSError):  # it has just ended
+                    pending += map(int, task.read_text().split())
         return found
 
 

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from chassis.errors import Reason
+from chassis.grpc.status import from_rpc_error
+from drover.hands.v1 import hands_service_pb2 as pb
+from tests.integration.hands.conftest import call
+
+
+async def refusal(attempt: Any) -> tuple[Reason, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await attempt
+    error = from_rpc_error(refused.value)
+    return error.reason, error.message
+
+
+def text(result: pb.ExecuteResponse) -> str:
+    return "".join(block.text.text for block in result.content)
+
+
+async def test_hand_is_provisioned_once_and_named(hands: Any) -> None:
+    first = await hands.Provision(pb.ProvisionRequest(session_id="sesn_1", generation=1))
+    second = await hands.Provision(pb.ProvisionRequest(session_id="sesn_1", generation=1))
+    assert (first.backend, first.existing, second.existing) == ("local", False, True)
+    assert first.hand_id == second.hand_id
+
+
+async def test_execute_needs_no_provision(hands: Any) -> None:
+    result = await hands.Execute(call("c1", command="echo out"))
+    assert (text(result), result.verdict) == ("out", pb.VERDICT_COMPLETED)
+    assert result.duration.ToTimedelta().total_seconds() > 0
+
+
+async def test_call_asked_for_many_times_runs_once(hands: Any) -> None:
+    request = call("c1", command="echo ran >>log; cat log")
+    results = await asyncio.gather(*(hands.Execute(request) for _ in range(10)))
+    later = await hands.Execute(request)
+    assert {text(result) for result in (*results, later)} == {"ran"}
+    assert later.replayed
+
+
+async def test_client_that_hangs_up_stops_nothing(hands: Any) -> None:
+    request = call("c1", command="while [ ! -e /tmp/go ]; do :; done; echo ran >>log; cat log")
+    await hands.Provision(pb.ProvisionRequest(session_id="sesn_1", generation=1))
+    with pytest.raises(grpc.aio.AioRpcError) as gone:
+        await hands.Execute(request, timeout=0.3)
+    assert gone.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    await hands.Execute(call("c2", "write", file_path="/tmp/go", content=""))  # noqa: S108
+    assert text(await hands.Execute(request)) == "ran"
+
+
+async def test_older_generation_is_refused_with_its_reason(hands: Any) -> None:
+    await hands.Provision(pb.ProvisionRequest(session_id="sesn_1", generation=2))
+    cancel = pb.CancelRequest(session_id="sesn_1", generation=1, call_ids=["c1"])
+    provision = pb.ProvisionRequest(session_id="sesn_1", generation=1)
+    for attempt in (
+        hands.Execute(call("c1", command="touch /workspace/ran")),
+        hands.Cancel(cancel),
+        hands.Provision(provision),
+    ):
+        reason, _ = await refusal(attempt)
+        assert reason is Reason.LEASE_LOST
+
+
+async def test_bad_requests_are_refused_by_path(hands: Any) -> None:
+    request = call("c1", command="x")
+    request.environment.cloud.packages.npm.append("x")
+    assert await refusal(hands.Execute(request)) == (
+        Reason.INVALID_ARGUMENT,
+        "environment.packages.npm: packages are not installed in this release",
+    )
+    for session_id in ("", "../../etc", "a/b", "x" * 129):
+        reason, message = await refusal(
+            hands.Execute(pb.ExecuteRequest(session_id=session_id, call_id="c", name="bash"))
+        )
+        assert reason is Reason.INVALID_ARGUMENT
+        assert message.startswith("session_id: ")
+
+
+async def test_bad_input_of_a_model_is_a_result(hands: Any) -> None:
+    for request in (
+        pb.ExecuteRequest(session_id="sesn_1", call_id="a", name="bash", input="{"),
+        pb.ExecuteRequest(session_id="sesn_1", call_id="b", name="paint", input="{}"),
+    ):
+        result = await hands.Execute(request)
+        assert (result.verdict, result.is_error) == (pb.VERDICT_NOT_RUN, True)
+
+
+async def test_cancelled_call_ends_and_its_tombstone_stays(hands: Any) -> None:
+    running = asyncio.ensure_future(_result(hands, call("c1", command="sleep 1000")))
+    await hands.Execute(call("c0", "glob", pattern="*"))
+    await hands.Cancel(pb.CancelRequest(session_id="sesn_1", generation=1, call_ids=["c1", "c2"]))
+    assert (await running).verdict == pb.VERDICT_CANCELLED
+    assert (await hands.Execute(call("c2", command="echo no"))).verdict == pb.VERDICT_CANCELLED
+
+
+async def _result(hands: Any, request: pb.ExecuteRequest) -> pb.ExecuteResponse:
+    result: pb.ExecuteResponse = await hands.Execute(request)
+    return result
+
+
+async def test_released_session_goes_on_in_a_new_hand_and_purged_one_begins_anew(
+    hands: Any,
+) -> None:
+    await hands.Execute(call("c1", command="echo kept >f"))
+    await hands.Release(pb.ReleaseRequest(session_id="sesn_1"))
+    assert text(await hands.Execute(call("c2", command="cat f"))) == "kept"
+    await hands.Release(pb.ReleaseRequest(session_id="sesn_1", purge=True))
+    assert text(await hands.Execute(call("c1", command="ls"))) == ""
+    await hands.Release(pb.ReleaseRequest(session_id="sesn_never", purge=True))

@@ -1,0 +1,154 @@
+"""The service dies; what it ran does not outlive it, and nothing runs twice (P3, F6)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from drover.hands.v1 import hands_service_pb2 as pb
+from services.hands.backends.marks import Marks
+from services.hands.backends.process import children, identify
+from services.hands.main import HandsSettings
+from tests.doubles.hands_stack import running
+from tests.doubles.hands_waiting import eventually
+from tests.integration.hands.conftest import HandsProcess, call
+
+
+def text(result: pb.ExecuteResponse) -> str:
+    return "".join(block.text.text for block in result.content)
+
+
+def tree(pid: int) -> set[int]:
+    """A process and all below it, its threads' children included."""
+    found, pending = set(), [pid]
+    while pending:
+        found.add(current := pending.pop())
+        for task in Path(f"/proc/{current}/task").glob("*"):
+            try:
+                pending += map(int, (task / "children").read_text().split())
+            except OSError:
+                continue
+    return found
+
+
+async def test_killed_service_takes_its_sandboxes_along(process: HandsProcess) -> None:
+    await process.client.Execute(call("c1", command="(setsid sleep 1000 &) ; sleep 1000 &"))
+    below = tree(process.process.pid) - {process.process.pid}
+    assert len(below) >= 6
+    await process.end(signal.SIGKILL)
+    await eventually(lambda: not any(map(running, below)))
+
+
+async def test_call_that_ran_when_the_service_was_killed_is_unknown_and_not_run_again(
+    process: HandsProcess, settings: HandsSettings
+) -> None:
+    await process.client.Execute(call("done", command="echo once >>log; cat log"))
+    started = settings.data_dir / "hands" / "workspaces" / "sesn_1" / "workspace" / "started"
+    request = call("lost", command="echo ran >>started; sleep 1000")
+    asked = asyncio.ensure_future(_result(process.client, request))
+    await eventually(started.exists)
+    process.process.kill()
+    with pytest.raises(grpc.aio.AioRpcError):
+        await asked
+    await process.end(signal.SIGKILL)
+    after = HandsProcess(settings.data_dir)
+    await after.start()
+    lost = await after.client.Execute(request)
+    assert (lost.verdict, lost.is_error) == (pb.VERDICT_OUTCOME_UNKNOWN, True)
+    done = await after.client.Execute(call("done", command="echo once >>log; cat log"))
+    assert (text(done), done.replayed) == ("once", True)
+    assert text(await after.client.Execute(call("next", command="cat started log"))) == "ran\nonce"
+    await after.end(signal.SIGTERM)
+
+
+async def test_reading_that_ran_when_the_service_was_killed_runs_once_more(
+    process: HandsProcess, settings: HandsSettings
+) -> None:
+    await process.client.Execute(call("w", "write", file_path="x", content="a" * 40 + "b\n"))
+    asked = asyncio.ensure_future(_result(process.client, call("g", "grep", pattern="(a+)+$")))
+    await eventually(lambda: len(tree(process.process.pid)) >= 6)
+    process.process.kill()
+    with pytest.raises(grpc.aio.AioRpcError):
+        await asked
+    await process.end(signal.SIGKILL)
+    (settings.data_dir / "hands/workspaces/sesn_1/workspace/x").write_text("aab\naa\n")
+    after = HandsProcess(settings.data_dir)
+    await after.start()
+    result = await after.client.Execute(call("g", "grep", pattern="(a+)+$"))
+    assert text(result) == "/workspace/x:2:aa"
+    await after.end(signal.SIGTERM)
+
+
+async def test_stopped_service_ends_cleanly_with_calls_under_way(
+    process: HandsProcess, settings: HandsSettings
+) -> None:
+    asked = asyncio.ensure_future(_result(process.client, call("c1", command="sleep 1000")))
+    await eventually(lambda: len(tree(process.process.pid)) >= 5)
+    below = tree(process.process.pid) - {process.process.pid}
+    process.process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(9):
+        assert await process.process.wait() == 0
+    assert not any(map(running, below))
+    assert (await asked).verdict == pb.VERDICT_OUTCOME_UNKNOWN
+    assert not list((settings.data_dir / "hands" / "run").iterdir())
+
+
+async def test_sandbox_left_behind_is_killed_before_the_next_service_serves(
+    settings: HandsSettings,
+) -> None:
+    """Whatever kept it alive: what its mark names is ended."""
+    left = await asyncio.create_subprocess_exec("sleep", "1000")
+    bystander = await asyncio.create_subprocess_exec("sleep", "1000")
+    identity, other = identify(left.pid), identify(bystander.pid)
+    assert identity is not None
+    assert other is not None
+    marks = Marks(settings.data_dir / "hands" / "run")
+    marks.put("hand_left", [identity])
+    # Its number was given to another process since: not the one that the mark means.
+    marks.put("hand_gone", [type(other)(other.pid, other.started - 1)])
+    (marks.directory / "hand_torn.json").write_text('{"boot":')
+    process = HandsProcess(settings.data_dir)
+    try:
+        await process.start()
+        assert not running(left.pid)
+        assert running(bystander.pid)
+        assert not list(marks.directory.glob("hand_[lgt]*"))
+    finally:
+        await process.end(signal.SIGTERM)
+        bystander.kill()
+        await left.wait()
+        await bystander.wait()
+
+
+async def test_sandbox_whose_service_is_stopped_and_killed_is_ended_by_the_next(
+    process: HandsProcess, settings: HandsSettings
+) -> None:
+    await process.client.Execute(call("c1", command="sleep 1000 &"))
+    marks = [json.loads(path.read_text()) for path in (settings.data_dir / "hands/run").iterdir()]
+    named = [pid for mark in marks for pid, _ in mark["processes"]]
+    assert named
+    assert all(map(running, named))
+    outer = [pid for pid in named if children(pid)]
+    assert outer
+    await process.end(signal.SIGKILL)
+    after = HandsProcess(settings.data_dir)
+    await after.start()
+    assert not any(map(running, named))
+    await after.end(signal.SIGTERM)
+
+
+async def _result(client: Any, request: pb.ExecuteRequest) -> pb.ExecuteResponse:
+    result: pb.ExecuteResponse = await client.Execute(request)
+    return result
+
+
+def test_marks_name_processes_for_ever() -> None:
+    assert identify(os.getpid()) == identify(os.getpid())
+    assert identify(2**22 + 1) is None
