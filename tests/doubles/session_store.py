@@ -239,7 +239,7 @@ def _matches(state, query):
         and (low is None or state.created_at >= low)
         and (high is None or state.created_at <= high)
         and (query.include_archived or state.archived_at is None)
-        and (not query.statuses or state.activity.status in query.statuses)
+        and (not query.statuses or state.status in query.statuses)
     )
 
 

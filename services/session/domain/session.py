@@ -146,10 +146,19 @@ class SessionState:
         return self.archived_at is not None or self.activity.status is Status.TERMINATED
 
     @property
+    def status(self) -> Status:
+        """The status that clients see: what needs a brain runs, be the brain still on its way.
+
+        Otherwise a client that sends a message and then asks until the session is idle would find
+        it so before its turn has begun.
+        """
+        waits = self.needs_brain and self.activity.status is Status.IDLE
+        return Status.RUNNING if waits else self.activity.status
+
+    @property
     def busy(self) -> bool:
         """Whether archive, delete and updates of the agent must wait: it runs, or soon will."""
-        running = self.activity.status in {Status.RUNNING, Status.RESCHEDULING}
-        return running or self.needs_brain
+        return self.status in {Status.RUNNING, Status.RESCHEDULING}
 
     def copy(self) -> SessionState:
         """A copy to change, so that a refused request leaves no trace."""

@@ -25,7 +25,7 @@ def session(snapshot: Snapshot) -> pb.Session:
         agent=details.agent,
         environment_id=details.environment_id,
         environment=details.environment,
-        status=_status(state.activity),
+        status=_STATUSES[state.status],
         title=details.title,
         metadata=details.metadata,
         stats=pb.SessionStats(
@@ -51,7 +51,7 @@ def thread(one: ThreadState, state: SessionState, details: SessionDetails, now: 
         session_id=one.session_id,
         parent_thread_id=one.parent_thread_id,
         agent=_thread_agent(details.agent),
-        status=_status(one.activity),
+        status=_STATUSES[thread_status(one, state)],
         created_at=timestamp(one.created_at),
         updated_at=timestamp(one.updated_at),
     )
@@ -63,6 +63,11 @@ def thread(one: ThreadState, state: SessionState, details: SessionDetails, now: 
     if one.archived_at is not None:
         view.archived_at.CopyFrom(timestamp(one.archived_at))
     return view
+
+
+def thread_status(one: ThreadState, state: SessionState) -> Status:
+    """The status of a thread that clients see: the primary one's is the session's."""
+    return state.status if one.id == state.primary_thread_id else one.activity.status
 
 
 def _thread_agent(agent: agent_pb2.SessionAgent) -> agent_pb2.ThreadAgent:
@@ -88,10 +93,6 @@ _STATUSES: Mapping[Status, pb.SessionStatus.ValueType] = {
     Status.RESCHEDULING: pb.SESSION_STATUS_RESCHEDULING,
     Status.TERMINATED: pb.SESSION_STATUS_TERMINATED,
 }
-
-
-def _status(activity: Activity) -> pb.SessionStatus.ValueType:
-    return _STATUSES[activity.status]
 
 
 def _duration(activity: Activity, created_at: int, now: int) -> float:

@@ -90,5 +90,5 @@ class ThreadsRpc(SessionServiceServicer):
         return [
             view.thread(thread, snapshot.state, snapshot.details, snapshot.now)
             for thread in threads
-            if thread.activity.status in wanted
+            if view.thread_status(thread, snapshot.state) in wanted
         ]

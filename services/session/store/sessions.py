@@ -5,7 +5,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Integer, bindparam, delete, insert, or_, select, tuple_, update
+from sqlalchemy import (
+    Integer,
+    and_,
+    bindparam,
+    case,
+    delete,
+    insert,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from drover.agent.v1 import agent_pb2
 from drover.environment.v1 import environment_pb2
@@ -53,6 +64,11 @@ _NEEDS = (
     )
     .order_by(sessions.c.updated_at)
     .limit(bindparam("most", type_=Integer))
+)
+# `SessionState.status`, as an expression.
+_SHOWN = case(
+    (and_(sessions.c.needs_brain, sessions.c.status == int(Status.IDLE)), int(Status.RUNNING)),
+    else_=sessions.c.status,
 )
 
 _SELECT_DETAILS = select(details).where(details.c.session_id == bindparam("session"))
@@ -143,7 +159,7 @@ def page(connection: Connection, query: SessionQuery) -> list[tuple[SessionState
     if not query.include_archived:
         statement = statement.where(column.archived_at.is_(None))
     if query.statuses:
-        statement = statement.where(column.status.in_([int(one) for one in query.statuses]))
+        statement = statement.where(_SHOWN.in_([int(one) for one in query.statuses]))
     width = len(sessions.c)
     return [(_state(row[:width]), _details(row[width:])) for row in connection.execute(statement)]
 

@@ -331,6 +331,18 @@ async def test_sessions_are_listed_by_age_and_filtered(store):
     assert await read(statuses=(Status.RUNNING,)) == []
 
 
+async def test_a_session_that_needs_a_brain_is_listed_as_running(store):
+    await create(store, state("sesn_1", needs_brain=True))
+    await create(store, state("sesn_2"))
+
+    async def found(*statuses):
+        query = SessionQuery(WORKSPACE, limit=10, statuses=statuses)
+        return [one.id for one, _ in await store.read(lambda tx: tx.sessions(query))]
+
+    assert await found(Status.RUNNING) == ["sesn_1"]
+    assert await found(Status.IDLE) == ["sesn_2"]
+
+
 async def test_only_sessions_without_a_live_lease_need_a_brain(store, clock):
     now = int(clock.now().timestamp() * MICROS)
     await create(store, state("sesn_1", needs_brain=True, updated_at=2))

@@ -226,3 +226,14 @@ async def test_the_primary_thread_is_always_there(service):
         service.stub.GetThreadEvents(pb.GetThreadEventsRequest(**ids)),
     ):
         assert (await refusal(call)).reason is Reason.NOT_FOUND
+
+
+async def test_a_session_runs_from_the_moment_that_it_takes_a_message(service):
+    """A client that asks until the session is idle must not find it so before its turn."""
+    session = await service.create()
+    await service.emit(session.id, message("hello"))
+    assert (await service.get(session.id)).status == session_pb2.SESSION_STATUS_RUNNING
+    request = pb.ListThreadsRequest(session_id=session.id)
+    request.statuses.append(session_pb2.SESSION_STATUS_RUNNING)
+    [thread] = (await service.stub.ListThreads(request)).data
+    assert thread.status == session_pb2.SESSION_STATUS_RUNNING
