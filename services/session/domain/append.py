@@ -185,6 +185,10 @@ class _Step:
             self._enter(status, event)
         elif (of_thread := session.thread_status_of(event, name)) is not None:
             self.threads[of_thread[0]] = of_thread[1]
+        elif name == "session_usage":
+            # The session keeps this time, by the database's clock: its event and its object agree.
+            active = self.state.activity.active_seconds(self.now)
+            event.session_usage.usage.active_seconds = active
         self.entries.append(log.stamp(self.state, event, events_of.event_type(event), self.now))
 
     def _close(self, call_id: str, result_id: str, known: dict[str, Call]) -> bool:

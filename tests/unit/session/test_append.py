@@ -7,6 +7,7 @@ import pytest
 from chassis.errors import DroverError, Reason
 from drover.event.v1 import event_pb2, usage_pb2
 from drover.session.v1 import lease_pb2
+from services.session.domain import lifecycle, view
 from services.session.domain.ports import CallState
 from services.session.domain.session import Status, Stop
 from tests.doubles.session_events import (
@@ -265,6 +266,21 @@ def test_usage_is_kept_with_the_append():
     usage = usage_pb2.UsageSnapshot(input_tokens=7)
     world.append(world.open(), running(), usage=usage)
     assert world.state.usage == usage.SerializeToString()
+
+
+def test_the_usage_event_tells_the_running_time_that_the_session_shows_afterwards():
+    world = World(message())
+    generation = world.open()
+    world.append(generation, running(), take=NEXT)
+    world.clock.move(3)
+    used = event_pb2.Event()
+    used.session_usage.usage.active_seconds = 99  # a brain's own clock does not count
+    world.append(generation, used, idle(), release=True)
+    world.clock.move(100)
+    told = world.log[-2].session_usage.usage.active_seconds
+    shown = view.session(world.do(lambda tx: (lifecycle.read(tx, world.ref), None)))
+    assert told == pytest.approx(3)
+    assert shown.usage.active_seconds == shown.stats.active_seconds == told
 
 
 def test_the_primary_thread_follows_its_own_status_events():
