@@ -144,7 +144,7 @@ class _Batch:
         confirmation = event.user_tool_confirmation
         confirmation.ClearField("session_thread_id")
         call = self.calls.get(confirmation.tool_use_id)
-        admission.check_confirmation(call, path)
+        admission.check_confirmation(event, call, path)
         if call is None or call.state is not CallState.OPEN:
             # Late: the first answer counts (EVENTS §1).
             event.id = event.id or self.ids(EVENT_PREFIX)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chassis.errors import DroverError, Reason
+from drover.event.v1 import user_event_pb2
 from services.session.domain.event import CallKind
 from services.session.domain.session import Status, Stop
 
@@ -86,8 +87,15 @@ def check_interrupt(event: event_pb2.Event, state: SessionState, path: str) -> N
         raise refuse(f"{path}.session_thread_id", "the session has no such thread")
 
 
-def check_confirmation(call: Call | None, path: str) -> None:
-    """Raises INVALID_ARGUMENT unless the call was asked for, answered already or not."""
+def check_confirmation(event: event_pb2.Event, call: Call | None, path: str) -> None:
+    """Raises INVALID_ARGUMENT unless the call was asked for, answered already or not.
+
+    Nor is a reason for a denial taken with a permission.
+    """
+    confirmation = event.user_tool_confirmation
+    denies = confirmation.result == user_event_pb2.CONFIRMATION_RESULT_DENY
+    if confirmation.HasField("deny_message") and not denies:
+        raise refuse(f"{path}.deny_message", "is for denials only")
     path = f"{path}.tool_use_id"
     if call is None or call.kind is CallKind.CUSTOM:
         raise refuse(path, "the session has no such tool call")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chassis.errors import DroverError, Reason
-from drover.event.v1 import event_pb2
+from drover.event.v1 import event_pb2, user_event_pb2
 from drover.session.v1 import lease_pb2
 from tests.doubles.session_events import (
     ALLOW,
@@ -71,6 +71,17 @@ def test_a_message_behind_the_last_answer_is_taken():
     refused(world, confirmation("c1"), message())
     world.accept(confirmation("c1"), custom_result("c2"), message())
     assert world.state.unanswered == 0
+
+
+def test_a_reason_for_a_denial_is_taken_with_a_denial_only():
+    world = waiting_for(tool_use("c1", ASK))
+    allowed = confirmation("c1")
+    allowed.user_tool_confirmation.deny_message = "no"
+    assert refused(world, allowed).message.startswith("events.0.deny_message: ")
+    denied = confirmation("c1")
+    denied.user_tool_confirmation.result = user_event_pb2.CONFIRMATION_RESULT_DENY
+    denied.user_tool_confirmation.deny_message = "no"
+    world.accept(denied)
 
 
 def test_one_answer_of_two_wakes_a_brain():
