@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 
 from chassis.errors import DroverError, Reason
 from drover.api.v1 import annotations_pb2 as api
+from drover.api.v1 import metadata_pb2
 
 Violation = tuple[str, str]  # the path below the value checked, and what is wrong there
 Check = Callable[[Any], Violation | None]
@@ -31,7 +32,7 @@ def check(message: Message) -> None:
     """Raises INVALID_ARGUMENT naming the path of the first broken rule: `events.0.content: …`.
 
     Segments are JSON keys (field, query or header names), indexes and map keys. A union's variant
-    has none, since JSON writes its fields into the enclosing object.
+    has none, nor have a metadata patch's parts: JSON writes them into the enclosing object.
     """
     if (violation := _compile(message.DESCRIPTOR)(message)) is not None:
         raise DroverError(Reason.INVALID_ARGUMENT, ": ".join(filter(None, violation)))
@@ -102,6 +103,8 @@ def _oneof(oneof: OneofDescriptor) -> Check | None:
 
 
 def _key(field: Field) -> str:
+    if field.containing_type == metadata_pb2.MetadataPatch.DESCRIPTOR:
+        return ""
     options = field.GetOptions().Extensions[api.json]
     return options.query or options.header or field.name
 

@@ -9,7 +9,7 @@ from google.protobuf.descriptor import FieldDescriptor
 import drover
 from chassis import rules
 from chassis.errors import DroverError, Reason
-from drover.api.v1 import annotations_pb2
+from drover.api.v1 import annotations_pb2, metadata_pb2
 from drover.event.v1 import content_pb2, event_pb2, user_event_pb2
 from drover.session.v1 import session_service_pb2
 
@@ -179,6 +179,17 @@ def test_map_limits_and_those_of_its_keys_and_values(field):
     assert broken(metadata(f={"long": ""})) == "f.long: at most 3 characters are allowed"
     assert broken(metadata(f={"a": "value"})) == "f.a: at most 4 characters are allowed"
     assert len(broken(metadata(f={"k" * 10_000: ""}))) < 200
+
+
+def test_a_metadata_patch_is_named_by_the_keys_of_its_json_object():
+    def patched(pairs):
+        patch = metadata_pb2.MetadataPatch(set=pairs)
+        return broken(session_service_pb2.UpdateSessionRequest(session_id="s", metadata=patch))
+
+    assert patched({"a.b": "v" * 513}) == "metadata.a.b: at most 512 characters are allowed"
+    assert patched({"k" * 65: ""}).startswith("metadata.kkk")
+    pairs = {str(number): "" for number in range(17)}
+    assert patched(pairs) == "metadata: at most 16 pairs are allowed"
 
 
 def test_map_of_messages_is_checked_below_its_keys(field):
