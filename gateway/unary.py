@@ -46,7 +46,16 @@ class UnaryEndpoint:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body of a request. Raises REQUEST_TOO_LARGE without keeping what is too much."""
+    """The whole body of a request.
+
+    Raises REQUEST_TOO_LARGE without keeping what is too much, and INVALID_ARGUMENT for an encoded
+    one: what a small body unpacks to would have no limit.
+    """
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() not in {"", "identity"}:
+        raise DroverError(
+            Reason.INVALID_ARGUMENT, "content-encoding: a request body is sent without an encoding"
+        )
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -145,6 +146,16 @@ class TestBodies:
 
         response = await gateway.http.post("/v1/agents", content=endless())
         assert envelope(response)[:2] == (413, "request_too_large")
+
+    async def test_an_encoded_body_is_refused_by_the_name_of_its_header(
+        self, gateway: Gateway
+    ) -> None:
+        packed = gzip.compress(b'{"model":"m","name":"n"}')
+        headers = {"content-encoding": "gzip"}
+        response = await gateway.http.post("/v1/agents", content=packed, headers=headers)
+        status, kind, message = envelope(response)[:3]
+        assert (status, kind) == (400, "invalid_request_error")
+        assert message.startswith("content-encoding: ")
 
     async def test_exactly_the_limit_is_taken(self, gateway: Gateway) -> None:
         body = b'{"model":"m","name":"n"}'.ljust(1_000_000)
