@@ -75,7 +75,7 @@ class AgentRpc(AgentServiceServicer):
         filters = (request.include_archived, created_from, created_to)
         binding = CursorBinding(("agents", workspace_id, *map(str, filters)))
         limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT
-        after = binding.read(request.page) if request.page else None
+        after = binding.read(request.page) if request.HasField("page") else None
         listing = Listing(limit + 1, after, request.include_archived, created_from, created_to)
         agents, last = cut(await self._store.page(workspace_id, listing), limit)
         answer = pb.ListAgentsResponse(data=agents)
@@ -100,7 +100,7 @@ class AgentRpc(AgentServiceServicer):
         workspace_id = current_call().workspace_id
         binding = CursorBinding(("agent_versions", workspace_id, request.agent_id))
         limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT
-        after = binding.read(request.page) if request.page else None
+        after = binding.read(request.page) if request.HasField("page") else None
         listing = Listing(limit + 1, after)
         versions = await self._store.versions(workspace_id, request.agent_id, listing)
         agents, last = cut(versions, limit)

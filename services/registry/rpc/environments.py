@@ -71,7 +71,7 @@ class EnvironmentRpc(EnvironmentServiceServicer):
         workspace_id = current_call().workspace_id
         binding = CursorBinding(("environments", workspace_id, str(request.include_archived)))
         limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT
-        after = binding.read(request.page) if request.page else None
+        after = binding.read(request.page) if request.HasField("page") else None
         listing = Listing(limit + 1, after, request.include_archived)
         environments, last = cut(await self._store.page(workspace_id, listing), limit)
         answer = pb.ListEnvironmentsResponse(data=environments)

@@ -175,6 +175,7 @@ async def test_a_cursor_only_fits_the_list_and_filters_it_came_from(agents: Any)
         agents.ListAgents(pb.ListAgentsRequest(page=page, include_archived=True)),
         agents.ListAgents(pb.ListAgentsRequest(page=page, created_at_gte=Timestamp(seconds=1))),
         agents.ListAgents(pb.ListAgentsRequest(page="garbled")),
+        agents.ListAgents(pb.ListAgentsRequest(page="")),
         agents.ListAgents(pb.ListAgentsRequest(page=page + "AAAA")),
         agents.ListAgentVersions(pb.ListAgentVersionsRequest(agent_id=agent_id, page=page)),
     ):
