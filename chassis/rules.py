@@ -18,7 +18,6 @@ from google.protobuf.message import Message
 
 from chassis.errors import DroverError, Reason
 from drover.api.v1 import annotations_pb2 as api
-from drover.api.v1 import metadata_pb2
 
 Violation = tuple[str, str]  # the path below the value checked, and what is wrong there
 Check = Callable[[Any], Violation | None]
@@ -103,7 +102,7 @@ def _oneof(oneof: OneofDescriptor) -> Check | None:
 
 
 def _key(field: Field) -> str:
-    if field.containing_type == metadata_pb2.MetadataPatch.DESCRIPTOR:
+    if field.full_name.startswith("drover.api.v1.MetadataPatch."):
         return ""
     options = field.GetOptions().Extensions[api.json]
     return options.query or options.header or field.name
