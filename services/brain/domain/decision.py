@@ -169,8 +169,6 @@ def decide(state: State, waiting: InputWaiting, mine: Mine, limits: Limits) -> D
         return CloseRequest()
     if waiting.confirmation or waiting.log_grown:
         return TakeControl()
-    if refused := state.waiting_for(Answerer.HARNESS):
-        return Refuse(tuple(refused))
     if open_calls := state.open_calls():
         return _with_calls(state, mine, open_calls)
     if state.needs_model:
@@ -195,13 +193,17 @@ def _interrupted(state: State, waiting: InputWaiting) -> Decision:
 def _with_calls(state: State, mine: Mine, open_calls: list[Call]) -> Decision:
     awaited = tuple(call.id for call in open_calls if call.answerer is Answerer.CLIENT)
     if awaited and state.status is Status.IDLE:
-        # Nothing runs before every call is answered (EVENTS §6). Said again even where nothing
-        # has changed: the session compares a release with what its idle event waits for.
+        # Nothing runs before every call is answered (EVENTS §6), and no denial is recorded: a
+        # result is of a running session. Said again even where nothing has changed: the session
+        # compares a release with what its idle event waits for.
         return _require_action(awaited)
+    refused = state.waiting_for(Answerer.HARNESS)
     runnable = [call for call in open_calls if call.answerer is Answerer.HANDS]
+    if (refused or runnable) and state.status is not Status.RUNNING:
+        return EnterRunning()
+    if refused:
+        return Refuse(tuple(refused))
     if runnable:
-        if state.status is not Status.RUNNING:
-            return EnterRunning()
         fresh = tuple(call for call in runnable if call.id not in mine.running)
         return RunTools(fresh) if fresh else AwaitTools()
     return _require_action(awaited)

@@ -54,6 +54,29 @@ async def test_denial_reaches_the_model_with_its_message(rig: Rig) -> None:
     assert rig.hands.ran == []
 
 
+async def test_a_denial_is_recorded_once_every_call_is_answered_and_the_session_runs(
+    rig: Rig,
+) -> None:
+    session = rig.session(ask_for("bash"))
+    rig.model.say(tool("bash", {"command": "a"}), tool("bash", {"command": "b"}))
+    rig.model.say(text("As you wish."))
+    session.message("Do both")
+    brain = await rig.brain()
+    await rig.wake(session, brain)
+    first, second = awaited(session)
+    at = len(session.log)
+    session.confirm(first, allow=False, message="")
+    await rig.wake(session, brain)
+    assert session.kinds[at:] == ["user_tool_confirmation", *IDLE]
+    assert awaited(session) == [second]
+    at = len(session.log)
+    session.confirm(second, allow=True)
+    await rig.wake(session, await rig.brain())
+    begun = ["user_tool_confirmation", *RUNNING, "agent_tool_result", "agent_tool_result"]
+    assert session.kinds[at : at + 5] == begun
+    assert rig.hands.ran == [second]
+
+
 async def test_custom_call_waits_for_the_client_and_goes_on_with_its_result(rig: Rig) -> None:
     session = rig.session(custom_tool("ask_user"))
     rig.model.say(tool("ask_user", {"question": "why"}))
