@@ -40,10 +40,8 @@ class RetryPolicy:
         return min(retry_after, self.longest_asked) + jitter / 4
 
 
-_CHECK_KEY = (
-    " Check the brain's ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) and ANTHROPIC_BASE_URL."
-)
-_CHECK_REQUEST = " Check the agent's model id, its tools' schemas and what the model supports."
+_CHECK_KEY = "Check the brain's ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) and ANTHROPIC_BASE_URL."
+_CHECK_REQUEST = "Check the agent's model id, its tools' schemas and what the model supports."
 _BAD_REQUEST = 400
 _NOT_FOUND = 404
 _TOO_LARGE = 413
@@ -59,9 +57,12 @@ def session_error(error: ModelError) -> SessionError:
         case ModelErrorKind.BILLING:
             return SessionError(message=error.message, billing_error=PlainError())
         case _:
-            return SessionError(
-                message=error.message + _advice(error), model_request_failed_error=PlainError()
-            )
+            return SessionError(message=_advised(error), model_request_failed_error=PlainError())
+
+
+def _advised(error: ModelError) -> str:
+    advice = _advice(error)
+    return f"{error.message.rstrip('.')}. {advice}" if advice else error.message
 
 
 def _advice(error: ModelError) -> str:

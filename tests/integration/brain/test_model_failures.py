@@ -102,13 +102,14 @@ async def test_failure_that_would_repeat_is_given_up_at_once_with_advice(
     rig: Rig, kind: ModelErrorKind, status: int, field: str, hint: str
 ) -> None:
     session = rig.session()
-    rig.model.fail(ModelError(kind, "Your credit is low.", status=status, retryable=False))
+    rig.model.fail(ModelError(kind, "your credit is low", status=status, retryable=False))
     session.message("Hi")
     await rig.wake(session)
     assert len(rig.model.bodies) == 1
     error = session.of("session_error")[0].session_error.error
     assert error.HasField(field)
     assert hint in error.message
+    assert error.message == "your credit is low" or ". Check the " in error.message
     assert error.retry_status.type == RETRY_STATUS_TYPE_EXHAUSTED
     assert session.kinds[-3:] == IDLE
 
