@@ -146,6 +146,7 @@ class Lease:
             except DroverError as error:
                 if error.reason not in _BROKEN or not self.generation:
                     raise
+                _heed_cancellation()
                 now = self._clock.monotonic()
                 if deadline is None or self._heard > deadline - GIVE_UP_AFTER:
                     attempt, deadline = 0, now + GIVE_UP_AFTER
@@ -273,6 +274,16 @@ async def held(lease: Lease, tasks: asyncio.TaskGroup) -> AsyncIterator[Lease]:
         yield lease
     finally:
         keeper.cancel()
+
+
+def _heed_cancellation() -> None:
+    """Raises `CancelledError` if the running task is to end.
+
+    A task group whose child fails just then keeps the cancellation to itself.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _cause(group: ExceptionGroup[Exception]) -> Exception:

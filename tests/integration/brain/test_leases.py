@@ -156,3 +156,18 @@ async def test_worker_outlives_the_call_that_woke_it_and_the_next_waits_for_it(r
     reply.release.set()
     assert await second == 2
     assert session.kinds.count("session_status_idle") == 1
+
+
+async def test_brain_that_is_stopped_as_its_connection_breaks_does_stop(rig: Rig) -> None:
+    session = rig.session()
+    reply = rig.model.add(Reply(response(text("Slow.")), hold=2))
+    session.message("Go")
+    brain = await rig.brain()
+    woken = asyncio.create_task(brain.wake(session.session.id))
+    await reply.reached.wait()
+    session.break_connection()
+    # Both at once, whichever is seen first: a task group may keep a cancellation to itself.
+    async with asyncio.timeout(10):
+        await brain.__aexit__(None, None, None)
+        with pytest.raises((asyncio.CancelledError, DroverError)):
+            await woken
