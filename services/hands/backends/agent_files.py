@@ -10,14 +10,27 @@ from typing import Final
 
 from services.hands import runner
 
-_MAIN: Final = (
-    "from __future__ import annotations\n\nfrom services.hands.runner.agent import main\n\nmain()\n"
-)
+MAIN_FILE: Final = "main.py"
+# It says that it is up before it imports anything: the host has something to do meanwhile.
+_READY: Final = b'{"type":"ready"}'
+_MAIN: Final = f"""\
+from __future__ import annotations
+
+import os
+import sys
+
+os.write(0, {len(_READY).to_bytes(4, "big") + _READY!r})
+sys.path.insert(0, os.path.dirname(__file__))
+
+from services.hands.runner.agent import main
+
+main()
+"""
 _COMPILE_SECONDS: Final = 60.0
 
 
 def lay_out(directory: Path, python: str) -> None:
-    """Writes the agent's package and `__main__.py` to `directory`, anew.
+    """Writes the agent's package and its main file to `directory`, anew.
 
     Compiled ahead by the interpreter that will run it: a sandbox cannot keep what it compiles.
     """
@@ -26,7 +39,7 @@ def lay_out(directory: Path, python: str) -> None:
     package.mkdir(parents=True)
     for source in sorted(Path(runner.__path__[0]).glob("*.py")):
         shutil.copyfile(source, package / source.name)
-    (directory / "__main__.py").write_text(_MAIN, encoding="utf-8")
+    (directory / MAIN_FILE).write_text(_MAIN, encoding="utf-8")
     subprocess.run(  # noqa: S603  # our own file names
         [python, "-I", "-S", "-m", "compileall", "-q", str(directory)],
         env={},

@@ -10,6 +10,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from services.hands.backends.agent_files import MAIN_FILE
+from services.hands.backends.etc_files import HOSTNAME, USER
 from services.hands.backends.port import BackendUnavailable
 
 if TYPE_CHECKING:
@@ -21,48 +23,9 @@ PYTHON: Final = "/usr/bin/python3"
 BASH: Final = "/bin/bash"
 AGENT_DIRECTORY: Final = "/run/agent"
 CONTROL_DIRECTORY: Final = "/run/shell"
-USER: Final = 1000
-HOSTNAME: Final = "sandbox"
 _MIB: Final = 1024 * 1024
 
 _SYSTEM: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-# Of /etc only what programs need to run at all; what names users or hosts is made by us.
-_ETC: Final = (
-    "alternatives",
-    "ca-certificates",
-    "ca-certificates.conf",
-    "fonts",
-    "java-11-openjdk",
-    "java-17-openjdk",
-    "java-21-openjdk",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "magic",
-    "mime.types",
-    "pki/ca-trust",
-    "pki/tls/certs",
-    "profile.d",
-    "protocols",
-    "python3",
-    "services",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "terminfo",
-    "vim",
-)
-ETC_FILES: Final = {
-    "passwd": "root:x:0:0::/nonexistent:/usr/sbin/nologin\n"
-    f"agent:x:{USER}:{USER}::/mnt/session/home:{BASH}\n"
-    "nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n",
-    "group": f"root:x:0:\nagent:x:{USER}:\nnogroup:x:65534:\n",
-    "hosts": f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost\n",
-    "hostname": f"{HOSTNAME}\n",
-    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-}
-"""Files of the sandbox's /etc that are made for it."""
-
 ENVIRONMENT: Final = {
     "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
     "HOME": "/mnt/session/home",
@@ -112,8 +75,8 @@ def arguments(
 ) -> Sequence[str]:
     """What bubblewrap is told, for `--args`.
 
-    `agent` is the directory of the agent's files, `etc` that of `ETC_FILES`; `at` says under which
-    path bubblewrap itself sees a host path.
+    `agent` is the directory of the agent's files, `etc` what `etc_files` lays out; `at` says under
+    which path bubblewrap itself sees a host path.
     """
     user = str(USER)
     told = [
@@ -125,11 +88,8 @@ def arguments(
     ]
     for name in _SYSTEM:
         told += _system(name)
-    for name in _ETC:
-        told += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    for name in ETC_FILES:
-        told += ["--ro-bind", str(at(etc / name)), f"/etc/{name}"]
     told += [
+        *("--ro-bind", str(at(etc)), "/etc"),
         *("--proc", "/proc", "--dev", "/dev"),
         *_tmpfs("/dev/shm", 64 * _MIB, "1777"),  # noqa: S108  # the sandbox's own
         *_tmpfs("/tmp", spec.limits.tmp_bytes, "1777"),  # noqa: S108  # the sandbox's own
@@ -146,7 +106,8 @@ def arguments(
 
 def command() -> Sequence[str]:
     """What runs in the sandbox."""
-    return (PYTHON, "-I", "-S", AGENT_DIRECTORY)
+    # A file, not the directory: `runpy` would be imported for that.
+    return (PYTHON, "-I", "-S", f"{AGENT_DIRECTORY}/{MAIN_FILE}")
 
 
 def _system(name: str) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from services.hands.backends import agent_files, bubblewrap, seccomp
+from services.hands.backends import agent_files, bubblewrap, etc_files, seccomp
 from services.hands.backends.cgroup import ControlGroups, Group
 from services.hands.backends.launcher import Launcher
 from services.hands.backends.marks import Marks
@@ -128,12 +128,7 @@ class LocalBackend:
         if self._privileged:
             self._directory.chmod(0o711)  # to pass through, not to look into
         agent_files.lay_out(self._directory / "agent", bubblewrap.PYTHON)
-        etc = self._directory / "etc"
-        etc.mkdir(exist_ok=True)
-        etc.chmod(0o755)
-        for name, text in bubblewrap.ETC_FILES.items():
-            (etc / name).write_text(text, encoding="ascii")
-            (etc / name).chmod(0o644)
+        etc_files.lay_out(self._directory / "etc")
         self._program = program
 
 
@@ -156,6 +151,9 @@ class LocalSandbox:
         self._group = group
         self._marks = marks
         self._handles = [handle for handle in (Handle.open(process.pid),) if handle is not None]
+        # Early, since it takes the kernel a while and the first process is there: what that starts
+        # from now on is in the group too.
+        self._grouping = None if group is None else _in_thread(group, process.pid)
         self._cleaned: str | None = None
         self._cleaning = asyncio.Lock()
 
@@ -174,8 +172,9 @@ class LocalSandbox:
         inner = self._find_inner()
         agents = tuple(pid for first in inner for pid in children(first))
         self._mark()
-        if self._group is not None:
-            self._group.add((self._process.pid, *inner, *agents))
+        if self._group is not None and self._grouping is not None:
+            await self._grouping
+            await _in_thread(self._group, *inner, *agents)
 
     async def kill(self) -> None:
         """Ends every process: PID 1 takes its whole namespace along."""
@@ -193,6 +192,8 @@ class LocalSandbox:
             if self._cleaned is None:
                 for handle in self._handles:
                     await handle.ended()
+                if self._grouping is not None:
+                    await asyncio.wait([self._grouping])
                 self._cleaned = self._clean()
                 with suppress(OSError):  # it was cut off
                     await self.writer.wait_closed()
@@ -219,6 +220,13 @@ class LocalSandbox:
             handle.close()
         self._marks.remove(self._hand_id)
         return why
+
+
+def _in_thread(group: Group, *pids: int) -> asyncio.Future[None]:
+    added = asyncio.get_running_loop().run_in_executor(None, group.add, pids)
+    # Nobody asks what became of it when the sandbox ends before it is confined.
+    added.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return added
 
 
 async def _end(handles: Sequence[Handle]) -> None:

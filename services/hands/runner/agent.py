@@ -10,34 +10,26 @@ one `result` for each call.
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import select
-import signal
-import sys
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
 
-from services.hands.runner import files, search
-from services.hands.runner.failure import ToolFailure
+from services.hands.runner import files
+from services.hands.runner.codec import decode, encode
+from services.hands.runner.failure import ToolFailure, ignoring
 from services.hands.runner.frames import Connection
 from services.hands.runner.output import clean, spill
 from services.hands.runner.paths import WORKDIR
 from services.hands.runner.shell import Shell
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 CONTROL_FD = 0
-_TOOLS: dict[str, Callable[..., dict[str, Any]]] = {
-    "read": files.read,
-    "write": files.write,
-    "edit": files.edit,
-    "glob": search.glob,
-    "grep": search.grep,
-}
+_SIGKILL = 9  # `signal` imports `enum`
 _CHUNK = 1024 * 1024
 
 
@@ -126,7 +118,7 @@ class Agent:
 
     def _prepare_shell(self) -> None:
         """Starts the next command's shell ahead of it."""
-        with suppress(OSError):  # that command tries again, and says what is wrong
+        with ignoring(OSError):  # that command tries again, and says what is wrong
             self._start_shell()
 
     def _bash(self, call: _Call) -> None:
@@ -170,7 +162,7 @@ class Agent:
 
     def _close_shell(self) -> None:
         for fd in (self._shell.output_fd, self._shell.status_fd, self._shell.pidfd):
-            with suppress(KeyError):  # its output had ended before
+            with ignoring(KeyError):  # its output had ended before
                 self._poll.unregister(fd)
         self._shell.close()
 
@@ -180,8 +172,8 @@ class Agent:
         Not the process group alone: what calls `setsid` must go too. The kernel does it in one
         step, so that a fork bomb cannot outrun it.
         """
-        with suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)
+        with ignoring(ProcessLookupError):
+            os.kill(-1, _SIGKILL)
         if not self._shell.alive:
             return ""
         output = self._shell.take_output()
@@ -214,7 +206,7 @@ class Agent:
         _, status = os.waitpid(call.pid, 0)
         self._forget_child(fd)
         if status == 0:
-            self._answer(call, json.loads(call.answer))
+            self._answer(call, decode(call.answer))
         elif not call.retried:
             # Most likely it was killed together with a command that ran too long. It only reads.
             call.retried = True
@@ -225,7 +217,7 @@ class Agent:
 
     def _stop_child(self, fd: int, body: dict[str, Any]) -> None:
         call = self._children[fd]
-        os.kill(call.pid, signal.SIGKILL)
+        os.kill(call.pid, _SIGKILL)
         os.waitpid(call.pid, 0)
         self._forget_child(fd)
         self._answer(call, body)
@@ -272,9 +264,19 @@ class Agent:
         self._connection.send({**answer, "milliseconds": milliseconds, **body})
 
 
+def _tool(name: str) -> Callable[..., dict[str, Any]]:
+    if name in {"glob", "grep"}:
+        from services.hands.runner import search  # noqa: PLC0415  # slow to import
+
+        return {"glob": search.glob, "grep": search.grep}[name]
+    tools: dict[str, Callable[..., dict[str, Any]]]
+    tools = {"read": files.read, "write": files.write, "edit": files.edit}
+    return tools[name]
+
+
 def _run(call: _Call) -> dict[str, Any]:
     try:
-        return _TOOLS[call.tool](**call.input)
+        return _tool(call.tool)(**call.input)
     except ToolFailure as failure:
         return {"text": str(failure), "error": True}
     except Exception as error:  # noqa: BLE001  # a tool that fails must not end the agent
@@ -288,7 +290,7 @@ def _serve_child(call: _Call, write_end: int) -> None:
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
             os.dup2(null, fd)
-        view = memoryview(json.dumps(_run(call)).encode("ascii"))
+        view = memoryview(encode(_run(call)).encode("ascii"))
         while view:
             view = view[os.write(write_end, view) :]
         status = 0
@@ -306,12 +308,11 @@ def _limit(values: dict[str, int]) -> None:
 
 
 def main() -> None:
-    """Greets the host, waits for its `hello` and serves it."""
+    """Waits for the host's `hello` and serves it. The main file has sent `ready`."""
     if os.getppid() != 1 or not __file__.startswith("/run/agent/"):
-        sys.exit("not in a sandbox: ending a command ends every process there is")
+        raise SystemExit("not in a sandbox: ending a command ends every process there is")
     connection = Connection(CONTROL_FD)
-    connection.send({"type": "ready", "python": ".".join(map(str, sys.version_info[:3]))})
-    # What comes before this is done by no command: until then the host may set limits.
+    # Nothing runs before this: until then the host may set limits.
     messages: list[dict[str, Any]] = []
     while not messages:
         messages = connection.receive()

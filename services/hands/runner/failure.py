@@ -18,6 +18,19 @@ _PHRASES = {
 }
 
 
+class ignoring:  # noqa: N801  # reads like `contextlib.suppress`, which is slower to import
+    """Ends its body quietly at one of these exceptions."""
+
+    def __init__(self, *kinds: type[BaseException]) -> None:
+        self._kinds = kinds
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and issubclass(kind, self._kinds)
+
+
 class ToolFailure(Exception):  # noqa: N818  # not a fault of the program
     """The tool's answer is an error; its text is for the model."""
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import stat
 from binascii import b2a_base64
-from typing import Any
 
 from services.hands.runner import limits, paths
 from services.hands.runner.failure import ToolFailure, phrase
 from services.hands.runner.output import clean, preview
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _MEDIA = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
 _CHUNK = 64 * 1024

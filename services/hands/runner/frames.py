@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-from typing import Any
+
+from services.hands.runner.codec import decode, encode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _PREFIX = 4
 _READ = 256 * 1024
@@ -19,11 +23,7 @@ class Connection:
 
     def send(self, message: dict[str, Any]) -> None:
         """Sends one frame. Raises `OSError` when the host is gone."""
-        self.send_text(json.dumps(message, separators=(",", ":")))
-
-    def send_text(self, text: str) -> None:
-        """Sends a frame that is JSON text already."""
-        body = text.encode("ascii")
+        body = encode(message).encode("ascii")
         view = memoryview(len(body).to_bytes(_PREFIX, "big") + body)
         while view:
             view = view[os.write(self.fd, view) :]
@@ -39,6 +39,6 @@ class Connection:
             end = _PREFIX + int.from_bytes(self._buffer[:_PREFIX], "big")
             if len(self._buffer) < end:
                 break
-            messages.append(json.loads(self._buffer[_PREFIX:end]))
+            messages.append(decode(self._buffer[_PREFIX:end]))
             del self._buffer[:end]
         return messages

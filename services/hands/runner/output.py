@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
-from contextlib import suppress
 
 from services.hands.runner import limits
+from services.hands.runner.failure import ignoring
 
 # Control sequences of terminals: colours, cursor movements.
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_ANSI = r"\x1b\[[0-9;?]*[ -/]*[@-~]"
 
 
 def clean(text: str) -> str:
@@ -20,6 +19,15 @@ def clean(text: str) -> str:
 def decode(data: bytes) -> str:
     """Bytes of unknown encoding as text: what is not UTF-8 becomes U+FFFD."""
     return clean(data.decode("utf-8", "replace"))
+
+
+def plain(text: str) -> str:
+    """Text without the control sequences of terminals."""
+    if "\x1b" not in text:
+        return text
+    import re  # noqa: PLC0415  # rarely needed, and slow to import
+
+    return re.sub(_ANSI, "", text)
 
 
 def spill(text: str, path: str) -> str:
@@ -78,7 +86,7 @@ class Output:
         data = bytes(self._tail)
         self._tail.clear()
         path, self._path = self._path, ""
-        text = _ANSI.sub("", decode(data)).rstrip("\n")
+        text = plain(decode(data)).rstrip("\n")
         if self._total <= len(data):
             return spill(text, path)
         where = "and could not be written to a file" if self._failed else f"and is in {path}"
@@ -91,7 +99,7 @@ class Output:
         return preview(head, text[-limits.PREVIEW_TAIL :], self._total, where, "bytes")
 
     def _open(self) -> None:
-        self._head = _ANSI.sub("", decode(bytes(self._tail[: limits.PREVIEW_HEAD])))
+        self._head = plain(decode(bytes(self._tail[: limits.PREVIEW_HEAD])))
         self._written = 0
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -114,7 +122,7 @@ class Output:
 
     def _close(self, last: bytes) -> None:
         if self._file >= 0:
-            with suppress(OSError):
+            with ignoring(OSError):
                 os.write(self._file, last)
             os.close(self._file)
             self._file = -1

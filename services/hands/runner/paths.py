@@ -7,9 +7,8 @@ links. A link that is swapped in after the check makes the open fail.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
-from services.hands.runner.failure import ToolFailure
+from services.hands.runner.failure import ToolFailure, ignoring
 
 WORKDIR = "/workspace"
 ROOTS = (WORKDIR, "/mnt/session", "/tmp")  # noqa: S108  # the sandbox's own
@@ -64,7 +63,7 @@ def _descend(directory: int, part: str, make: bool) -> int:
     except FileNotFoundError:
         if not make:
             raise
-        with suppress(FileExistsError):
+        with ignoring(FileExistsError):
             os.mkdir(part, 0o755, dir_fd=directory)
         below = os.open(part, _DIRECTORY, dir_fd=directory)
     os.close(directory)

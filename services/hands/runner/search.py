@@ -11,14 +11,15 @@ import os
 import re
 import stat
 from fnmatch import translate
-from typing import TYPE_CHECKING, Any
 
 from services.hands.runner import limits, paths
 from services.hands.runner.failure import ToolFailure, phrase
 from services.hands.runner.output import decode
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
 _MAGIC = re.compile(r"[*?\[]")
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")

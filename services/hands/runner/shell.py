@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import termios
-from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from services.hands.runner.failure import ignoring
 from services.hands.runner.output import Output
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _BASH = "/bin/bash"
 _READ = 256 * 1024
+_SIGPIPE, _SIGXFSZ = 13, 25  # `signal` imports `enum`
 _F_SETPIPE_SZ = 1031  # fcntl names it from Python 3.10 on
 _PIPE_SIZE = 1024 * 1024
 _STATUS_BYTES = 4096
@@ -70,7 +70,7 @@ class Shell:
         self.status_fd = _fifo(self._status_path, os.O_NONBLOCK)
         self.output_fd, write_end = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.output_fd, False)
-        with suppress(OSError):  # fewer bytes at a time do as well
+        with ignoring(OSError):  # fewer bytes at a time do as well
             fcntl.fcntl(self.output_fd, _F_SETPIPE_SZ, _PIPE_SIZE)
         try:
             self._pid = os.posix_spawn(
@@ -85,13 +85,13 @@ class Shell:
                 setsid=True,
                 setsigmask=[],
                 # Python ignores these; commands expect them to work.
-                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+                setsigdef=[_SIGPIPE, _SIGXFSZ],
             )
         finally:
             os.close(write_end)
         self.pidfd = os.pidfd_open(self._pid)
         with (
-            suppress(OSError),  # it only makes the better choice likelier
+            ignoring(OSError),  # it only makes the better choice likelier
             open(f"/proc/{self._pid}/oom_score_adj", "w", encoding="ascii") as file,  # noqa: PTH123
         ):
             file.write(_OOM_SCORE)
@@ -169,7 +169,7 @@ class Shell:
 
 
 def _fifo(path: str, flags: int) -> int:
-    with suppress(FileNotFoundError):
+    with ignoring(FileNotFoundError):
         os.unlink(path)  # noqa: PTH108
     os.mkfifo(path, 0o600)
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | flags)
