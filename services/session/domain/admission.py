@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from binascii import a2b_base64
 from typing import TYPE_CHECKING
 
 from chassis.errors import DroverError, Reason
@@ -53,11 +54,25 @@ def _check_blocks(
         kind = block.WhichOneof("block") or ""
         if kind not in allowed:
             raise refuse(f"{path}.{index}.type", f"{kind} blocks are not accepted here")
-        source = getattr(block, kind).source if kind in {"image", "document"} else None
-        if source is not None and source.WhichOneof("source") == "file":
-            raise refuse(
-                f"{path}.{index}.source.type", "file sources are not supported by this release"
-            )
+        if kind in {"image", "document"}:
+            _check_source(getattr(block, kind).source, f"{path}.{index}.source")
+
+
+def _check_source(source: content_pb2.ImageSource | content_pb2.DocumentSource, path: str) -> None:
+    kind = source.WhichOneof("source")
+    if kind == "file":
+        raise refuse(f"{path}.type", "file sources are not supported by this release")
+    # What no model can read would stay in the history and fail every later turn.
+    if kind == "base64" and not _is_base64(source.base64.data):
+        raise refuse(f"{path}.data", "must be base64, padded and without line breaks")
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        a2b_base64(text, strict_mode=True)
+    except ValueError:
+        return False
+    return len(text) % 4 == 0
 
 
 def check_open(state: SessionState) -> None:

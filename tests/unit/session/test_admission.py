@@ -84,6 +84,19 @@ def test_a_reason_for_a_denial_is_taken_with_a_denial_only():
     world.accept(denied)
 
 
+@pytest.mark.parametrize("data", ["!!", "abc", "QUJD=", "QUJD QUJD", "QUJD\n", "\u00e9", "===="])
+@pytest.mark.parametrize("kind", ["image", "document"])
+def test_a_source_that_is_no_base64_is_refused_by_path(kind, data):
+    world = World()
+    sent = message("see")
+    block = getattr(sent.user_message.content.add(), kind)
+    block.source.base64.media_type = "image/png"
+    block.source.base64.data = data
+    assert refused(world, sent).message.startswith("events.0.content.1.source.data: ")
+    block.source.base64.data = "QUJDRA=="
+    world.accept(sent)
+
+
 def test_one_answer_of_two_wakes_a_brain():
     world = waiting_for(tool_use("c1", ASK), tool_use("c2", ASK))
     assert not world.state.needs_brain
