@@ -27,6 +27,7 @@ from drover.session.v1.lease_pb2 import (
 )
 from services.brain.clients.failures import translated
 from services.brain.clients.outbox import Outbox
+from services.brain.clients.reconcile import reconcile
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -117,12 +118,16 @@ class Lease:
 
     def append(self, append: AppendEvents) -> asyncio.Future[Appended]:
         """Sends an append; the future holds its acknowledgement."""
-        append.request_id = self._next_request
-        self._next_request += 1
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        self._pending.append(_Pending(append, future))
+        future = self._register(append)
         self._outbox.put(HoldLeaseRequest(append=append))
         return future
+
+    def anticipate(self, append: AppendEvents) -> asyncio.Future[Appended]:
+        """Sends an append right behind the request for the lease, without waiting for it.
+
+        Before `keep` only.
+        """
+        return self._register(append)
 
     def preview(self, preview: Preview) -> None:
         """Sends a glimpse of an event to come, or drops it when the connection is behind."""
@@ -158,6 +163,13 @@ class Lease:
             await asyncio.sleep(_PAUSES[attempt] if attempt < len(_PAUSES) else _LONGEST_PAUSE)
             attempt += 1
 
+    def _register(self, append: AppendEvents) -> asyncio.Future[Appended]:
+        append.request_id = self._next_request
+        self._next_request += 1
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        self._pending.append(_Pending(append, future))
+        return future
+
     async def _connected(self) -> None:
         call: _Call = self._open_stream()
         try:
@@ -182,6 +194,9 @@ class Lease:
         )
         with translated():
             await call.write(HoldLeaseRequest(open=request))
+            if not self.generation:
+                for pending in self._pending:
+                    await call.write(HoldLeaseRequest(append=pending.append))
         opened = (await self._next(call)).opened
         first = not self.generation
         self.generation, self.session = opened.generation, opened.session
@@ -203,23 +218,11 @@ class Lease:
 
     def _settle(self, missed: list[Event], waiting: InputWaiting) -> None:
         """Acknowledges what `missed` shows to be committed, and queues the rest again."""
-        at = {event.id: index for index, event in enumerate(missed)}
-        done = 0
-        while self._pending:
-            append = self._pending[0].append
-            first = at.get(append.events[0].id) if append.events else None
-            if first is None:
-                break
-            end = first + len(append.events)
-            ack = Appended(
-                request_id=append.request_id,
-                taken=missed[done:first],
-                head_seq=missed[end - 1].seq,
-                input=waiting,
-            )
-            done = end
+        under_way = [pending.append for pending in self._pending]
+        acknowledged, rest = reconcile(under_way, missed, waiting)
+        for ack in acknowledged:
             self._acknowledge(ack)
-        if rest := missed[done:]:
+        if rest:
             self._receiver.logged(rest)
         self._outbox.restart([HoldLeaseRequest(append=pending.append) for pending in self._pending])
 

@@ -159,6 +159,17 @@ Decision = (
 NOBODY: Final = Mine()
 
 
+def rests(state: State) -> bool:
+    """Whether only input can move the session on: what is woken for it may take it unseen."""
+    return (
+        state.status is Status.IDLE
+        and not state.needs_model
+        and not state.interrupted
+        and not state.request
+        and not state.open_calls()
+    )
+
+
 def decide(state: State, waiting: InputWaiting, mine: Mine, limits: Limits) -> Decision:  # noqa: PLR0911  # a list of rules
     """The next step of a session in `state`, with `waiting` in its inbox."""
     if state.status is Status.TERMINATED:

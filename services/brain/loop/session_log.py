@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from drover.session.v1.lease_pb2 import (
+    TAKE_INPUT_NEXT,
     TAKE_INPUT_UNSPECIFIED,
     Appended,
     AppendEvents,
@@ -18,6 +19,7 @@ from drover.session.v1.lease_pb2 import (
     TakeInput,
 )
 from services.brain.domain import projection
+from services.brain.domain.decision import rests
 from services.brain.domain.state import adopt
 
 if TYPE_CHECKING:
@@ -69,6 +71,17 @@ class SessionLog:
     def attach(self, lease: Lease) -> None:
         """Names the lease to write under."""
         self._lease = lease
+
+    def anticipate(self) -> None:
+        """Has input taken along with the lease, if only input can have woken this session.
+
+        So a message that comes to a session at rest costs no round trip of its own. `settle` waits
+        for it; nothing may be decided before.
+        """
+        if self._cached is not None and rests(self._cached.state):
+            append = AppendEvents(take=TAKE_INPUT_NEXT)
+            self._under_way.append(append)
+            self._last = self._lease.anticipate(append)
 
     def listen(self, on_input: Callable[[InputWaiting], None]) -> None:
         """Names who is to be told of input that comes."""

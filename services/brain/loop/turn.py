@@ -105,6 +105,7 @@ class Turns:
         """Works until the session needs no brain and the lease is given back."""
         with self._span:
             try:
+                await self._log.settle()
                 while not await self._step():
                     pass
             finally:

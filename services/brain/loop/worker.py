@@ -61,6 +61,7 @@ class Worker:
         log = SessionLog(self._harnesses, ports.clock, self._cache.take(session_id))
         lease = Lease(self._hold_lease, ports.clock, session_id, self._name, log)
         log.attach(lease)
+        log.anticipate()
         with structlog.contextvars.bound_contextvars(session_id=session_id):
             try:
                 async with asyncio.TaskGroup() as tasks, held(lease, tasks):

@@ -171,3 +171,24 @@ async def test_brain_that_is_stopped_as_its_connection_breaks_does_stop(rig: Rig
         await brain.__aexit__(None, None, None)
         with pytest.raises((asyncio.CancelledError, DroverError)):
             await woken
+
+
+@pytest.mark.parametrize("when", ["break_before", "break_after"])
+async def test_input_taken_along_with_the_lease_is_taken_once(rig: Rig, when: str) -> None:
+    session = rig.session()
+    brain = await rig.brain()
+    rig.model.say(text("One."))
+    session.message("one")
+    await rig.wake(session, brain)
+    setattr(session, when, lambda append: not append.events)
+    rig.model.say(text("Two."))
+    rig.model.say(text("Three."))
+    session.message("two")
+    session.message("three")
+    await rig.wake(session, brain)
+    asked = [request["messages"][-1]["content"][-1]["text"] for request in rig.model.requests]
+    assert asked == ["one", "two", "three"]
+    assert session.kinds.count("session_status_running") == 2
+    # The first append of the warm brain went out with its request for the lease.
+    first = next(append for append in session.appends if not append.events)
+    assert first.request_id == 1

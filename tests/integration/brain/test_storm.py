@@ -91,9 +91,9 @@ class Storm:
 
 async def weather(rig: Rig, session: FakeSession, storm: Storm) -> None:
     """Wakes brains until the session rests and nobody has anything more to say."""
+    brain = await rig.brain(points=storm)
     while True:
         storm.died.clear()
-        brain = await rig.brain(points=storm)
         woken = asyncio.ensure_future(rig.wake(session, brain))
         died = asyncio.ensure_future(storm.died.wait())
         await asyncio.wait({woken, died}, return_when=asyncio.FIRST_COMPLETED)
@@ -103,6 +103,7 @@ async def weather(rig: Rig, session: FakeSession, storm: Storm) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await woken
             session.revoke()
+            brain = await rig.brain(points=storm)
             continue
         try:
             await woken

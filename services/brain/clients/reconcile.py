@@ -1,0 +1,60 @@
+"""What became of appends whose connection broke: read from the log, not guessed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drover.session.v1.lease_pb2 import Appended
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from drover.event.v1.event_pb2 import Event
+    from drover.session.v1.lease_pb2 import AppendEvents, InputWaiting
+
+# What enters the log by being taken from the inbox, and in no other way.
+_TAKEN: Final = frozenset(
+    {"user_message", "user_interrupt", "user_tool_confirmation", "system_message"}
+)
+
+
+def reconcile(
+    appends: Iterable[AppendEvents], missed: Sequence[Event], waiting: InputWaiting
+) -> tuple[list[Appended], Sequence[Event]]:
+    """Acknowledges those of `appends`, in order, that `missed` shows to be committed.
+
+    `missed` is the log behind the last acknowledgement. Answers the acknowledgements and what of
+    `missed` they do not cover.
+    """
+    position = {event.id: index for index, event in enumerate(missed)}
+    acknowledged: list[Appended] = []
+    done = 0
+    for append in appends:
+        begin = position.get(append.events[0].id) if append.events else _end_of_taken(missed, done)
+        if begin is None:
+            break
+        end = begin + len(append.events)
+        acknowledged.append(
+            Appended(
+                request_id=append.request_id,
+                taken=missed[done:begin],
+                head_seq=missed[end - 1].seq,
+                input=waiting,
+            )
+        )
+        done = end
+    return acknowledged, missed[done:]
+
+
+def _end_of_taken(missed: Sequence[Event], done: int) -> int | None:
+    """Where the first run of taken events behind `done` ends; None if nothing was taken.
+
+    An append that only takes leaves no other trace.
+    """
+    end = None
+    for index in range(done, len(missed)):
+        if missed[index].WhichOneof("payload") in _TAKEN:
+            end = index + 1
+        elif end is not None:
+            break
+    return end
