@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from gateway.transcode.encode import ObjectEncoder
     from gateway.transcode.routes import Route
     from gateway.upstream import Unary
+
+IDLE_SECONDS: Final = 30.0
+"""How long a client may pause within a request's body."""
 
 
 class UnaryEndpoint:
@@ -45,11 +49,12 @@ class UnaryEndpoint:
         return Response(self._encoder.encode(answer) or b"null", media_type=JSON)
 
 
-async def read_body(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, limit: int, idle_seconds: float = IDLE_SECONDS) -> bytes:
     """The whole body of a request.
 
-    Raises REQUEST_TOO_LARGE without keeping what is too much, and INVALID_ARGUMENT for an encoded
-    one: what a small body unpacks to would have no limit.
+    Raises REQUEST_TOO_LARGE without keeping what is too much, DEADLINE_EXCEEDED when nothing of it
+    comes for `idle_seconds`, and INVALID_ARGUMENT for an encoded one: what a small body unpacks to
+    would have no limit.
     """
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.strip().lower() not in {"", "identity"}:
@@ -61,14 +66,21 @@ async def read_body(request: Request, limit: int) -> bytes:
         raise _too_large(limit)
     chunks: list[bytes] = []
     size = 0
+    now = asyncio.get_running_loop().time
     try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > limit:
-                raise _too_large(limit)
-            chunks.append(chunk)
+        async with asyncio.timeout(idle_seconds) as patience:
+            async for chunk in request.stream():
+                patience.reschedule(now() + idle_seconds)
+                size += len(chunk)
+                if size > limit:
+                    raise _too_large(limit)
+                chunks.append(chunk)
     except ClientDisconnect:
         raise DroverError(Reason.CANCELLED, "the client went away") from None
+    except TimeoutError:
+        raise DroverError(
+            Reason.DEADLINE_EXCEEDED, "the request's body did not arrive in time"
+        ) from None
     return b"".join(chunks)
 
 

@@ -1,0 +1,36 @@
+"""Reading a request's body."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from starlette.requests import Request
+
+from chassis.errors import DroverError, Reason
+from gateway.unary import read_body
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.types import Message
+
+
+def request(chunks: Iterable[bytes]) -> Request:
+    """A request whose client sends these chunks and then nothing more."""
+    left = iter(chunks)
+
+    async def receive() -> Message:
+        for chunk in left:
+            return {"type": "http.request", "body": chunk, "more_body": True}
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    return Request({"type": "http", "method": "POST", "headers": []}, receive)
+
+
+async def test_a_body_that_stops_half_way_is_not_waited_for_without_end() -> None:
+    with pytest.raises(DroverError) as refused:
+        await read_body(request([b"{"]), 10, idle_seconds=0.01)
+    assert refused.value.reason is Reason.DEADLINE_EXCEEDED
