@@ -133,7 +133,7 @@ class GatewayApp:
         """The workspace that a request is scoped to; empty where no key is needed."""
         headers = request.headers
         if not served.any_host:
-            self._hosts.check(headers.get("host", ""))
+            self._hosts.check(", ".join(headers.getlist("host")))
         if not served.keyed:
             return ""
         workspace_id = self._keys.workspace(headers)

@@ -203,6 +203,17 @@ async def test_typed_errors_keep_their_code(gateway: Gateway) -> None:
     assert response.json()["error"]["details"] == {"error_code": "environment_not_found"}
 
 
+async def test_a_second_host_header_does_not_hide_behind_the_first(gateway: Gateway) -> None:
+    host, port = gateway.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    hosts = b"host: localhost\r\nhost: evil.example\r\n"
+    writer.write(b"GET /docs HTTP/1.1\r\n" + hosts + b"connection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    assert answer.startswith(b"HTTP/1.1 403 ")
+
+
 @pytest.mark.parametrize("text", [b"NONSENSE\r\n\r\n", b"GET / HTTP/1.1\r\nx: \x00\r\n\r\n"])
 async def test_what_is_no_http_gets_the_envelope_too(gateway: Gateway, text: bytes) -> None:
     host, port = gateway.url.removeprefix("http://").split(":")

@@ -100,6 +100,7 @@ def test_names_of_this_server_are_answered(host: str) -> None:
         "127.0.0.1.evil.example:80",
         "0.0.0.0:8080",
         "x:y",
+        "localhost, localhost",
     ],
 )
 def test_names_that_a_rebound_page_would_bring_are_refused(host: str) -> None:
