@@ -213,7 +213,8 @@ class Pool:
             await asyncio.sleep(_REFILL_DELAY)
             while self._wants_spare():
                 volume = await self._workspaces.make_spare(self._ids("spare"))
-                self._spares.append((await self._launch(volume), volume))
+                hand = await self._launch(volume)
+                self._spares.append((hand, volume))  # looked up now: the list may be another one
             if self._closed:
                 await self.close()
         except (BackendUnavailable, OSError) as error:

@@ -147,6 +147,27 @@ async def test_dead_spare_is_not_given(world: World) -> None:
     assert hand.id != spare.spec.hand_id
 
 
+async def test_spare_that_is_started_while_the_pool_closes_is_ended_too(world: World) -> None:
+    await world.restart(PoolSize(spares=1, max_live=3))
+    world.backend.gate = asyncio.Event()
+    world.pool.fill()
+    await world.backend.starting.wait()
+    await world.pool.close()
+    world.backend.gate.set()
+    await eventually(lambda: world.backend.launched)
+    await world.backend.launched[0].killed.wait()
+
+
+async def test_spare_that_is_started_while_others_are_reaped_is_kept(world: World) -> None:
+    await world.restart(PoolSize(spares=1, max_live=3))
+    world.backend.gate = asyncio.Event()
+    world.pool.fill()
+    await world.backend.starting.wait()
+    await world.pool.reap()
+    world.backend.gate.set()
+    await spare_is_ready(world)
+
+
 async def test_closed_pool_starts_nothing_and_leaves_nothing(world: World) -> None:
     await hand_of(world, "sesn_1")
     await world.pool.close()
