@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
@@ -180,25 +179,35 @@ class Executor:
     async def _once(
         self, session_id: str, session: _Session, under_way: _Execution, call: ToolCall
     ) -> ExecuteResponse:
+        if call.tool != "bash":
+            return await self._journalled(session_id, session, under_way, call)
+        # Before the journal: what waits here has not started. The lock is fair.
+        if session.shell.locked():
+            await _unless_stopped(under_way, session.shell.acquire())
+        else:
+            await session.shell.acquire()
+        try:
+            return await self._journalled(session_id, session, under_way, call)
+        finally:
+            session.shell.release()
+
+    async def _journalled(
+        self, session_id: str, session: _Session, under_way: _Execution, call: ToolCall
+    ) -> ExecuteResponse:
         call_id = under_way.call_id
-        async with AsyncExitStack() as held:
-            if call.tool == "bash":
-                # Before the journal: what waits here has not started. The lock is fair.
-                await _unless_stopped(under_way, session.shell.locked(), session.shell.acquire())
-                held.callback(session.shell.release)
-            begun = await self._journal.begin(session_id, call_id, under_way.generation, call.tool)
-            session.generation = max(session.generation, under_way.generation)
-            if begun.step is Step.ANSWER:
-                return _recorded(begun)
-            try:
-                result = await self._perform(session_id, under_way, call, begun.record.starts)
-            except DroverError:
-                await self._journal.forget(session_id, call_id)
-                raise
-            except _Stopped:
-                result = execution.cancelled()
-            await self._journal.finish(session_id, call_id, result)
-            return result
+        begun = await self._journal.begin(session_id, call_id, under_way.generation, call.tool)
+        session.generation = max(session.generation, under_way.generation)
+        if begun.step is Step.ANSWER:
+            return _recorded(begun)
+        try:
+            result = await self._perform(session_id, under_way, call, begun.record.starts)
+        except DroverError:
+            await self._journal.forget(session_id, call_id)
+            raise
+        except _Stopped:
+            result = execution.cancelled()
+        await self._journal.finish(session_id, call_id, result)
+        return result
 
     async def _perform(
         self, session_id: str, under_way: _Execution, call: ToolCall, starts: int
@@ -225,12 +234,9 @@ class Executor:
     async def _in_hand(
         self, session_id: str, under_way: _Execution, call: ToolCall
     ) -> ExecuteResponse:
-        async with AsyncExitStack() as held:
-            hand = await _unless_stopped(
-                under_way,
-                not self._pool.has(session_id),
-                held.enter_async_context(self._pool.use(session_id)),
-            )
+        if not self._pool.has(session_id):
+            await _unless_stopped(under_way, self._pool.prepare(session_id))
+        async with self._pool.use(session_id) as hand:
             if under_way.stop.is_set():
                 raise _Stopped
             under_way.hand = hand
@@ -243,14 +249,8 @@ class Executor:
         )
 
 
-async def _unless_stopped(
-    under_way: _Execution,
-    may_wait: bool,
-    work: Coroutine[Any, Any, T],
-) -> T:
+async def _unless_stopped(under_way: _Execution, work: Coroutine[Any, Any, T]) -> T:
     """What `work` returns, unless the call is stopped first. Raises `_Stopped`."""
-    if not may_wait:
-        return await work
     task = asyncio.ensure_future(work)
     stop = asyncio.ensure_future(under_way.stop.wait())
     try:

@@ -120,6 +120,11 @@ class Pool:
             seat.users -= 1
             seat.used_at = self._clock.monotonic()
 
+    async def prepare(self, session_id: str) -> None:
+        """Makes a session's hand if it has none. Raises as `use` does."""
+        async with self.use(session_id):
+            pass
+
     async def release(self, session_id: str) -> None:
         """Ends a session's hand, whatever it does. No process of it is left afterwards."""
         seat = self._seats.pop(session_id, None)

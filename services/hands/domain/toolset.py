@@ -15,6 +15,7 @@ _MAX_PATH = 4096
 _MAX_PATTERN = 16 * 1024
 _RANGE_ENDS = 2
 _MAX_LINE = 2**53
+_ESCAPED_SURROGATE = "\\ud"
 
 
 class InputRefused(Exception):  # noqa: N818  # an answer to the model, not a fault
@@ -84,9 +85,9 @@ def parse(tool: str, text: str) -> ToolCall:
 def _object(tool: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text or "{}")
-        text.encode()
         # An escaped half of a surrogate pair is JSON, but no text that a file or a shell can take.
-        json.dumps(value, ensure_ascii=False).encode()
+        if _ESCAPED_SURROGATE in text.lower() or not text.isascii():
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError as error:
         raise InputRefused(f"{tool}: input is nested too deeply") from error
     except ValueError as error:
