@@ -162,7 +162,10 @@ def _request_end(state: State, event: Event, _at: float) -> None:
     if end.stop_reason == "refusal":
         _refused(state, event)
         return
-    if any(not _is_thought(block) for block in response):
+    # The API takes no assistant message that ends in a thought (a reply cut off while thinking).
+    while response and _is_thought(response[-1]):
+        response.pop()
+    if response:
         state.transcript.add("assistant", *response)
     if end.stop_reason != "max_tokens":
         state.continuations = 0

@@ -256,6 +256,8 @@ class World:
         for number in range(self.random.choice((0, 0, 1, 2, 3))):
             arguments = self.random.choice(({"command": "ls"}, '{"broken'))
             blocks.append(model.tool(self.random.choice(names), arguments, f"toolu_{number}"))
+        if self.random.random() < 0.2:
+            blocks.append(model.thinking("cut off while"))
         odd = self.random.random()
         if odd < 0.1:
             return model.response(*blocks, stop_reason="refusal")

@@ -91,6 +91,7 @@ def check(request: dict[str, object]) -> None:
         assert results == called
         kinds = [block["type"] for block in message["content"]]
         assert kinds == sorted(kinds, key=lambda kind: kind != "tool_result") or not results
+        assert kinds[-1] != "thinking"
         called = [block["id"] for block in message["content"] if block["type"] == "tool_use"]
         assert all(block.get("text", "x").strip() for block in message["content"])
     assert called == []
