@@ -39,7 +39,7 @@ class HandsSettings(Settings):
     """Settings of the hands."""
 
     hands_max_sandboxes: int = Field(
-        default=32, ge=1, description="Sandboxes that live at once; idle ones make room."
+        default=128, ge=1, description="Sandboxes that live at once; idle ones make room."
     )
     hands_idle_seconds: float = Field(
         default=600.0, gt=0, description="Seconds after which an idle sandbox is ended."
@@ -75,6 +75,7 @@ class HandsSettings(Settings):
             max_live=self.hands_max_sandboxes,
             idle_seconds=self.hands_idle_seconds,
             spares=self.hands_spare_sandboxes,
+            starts_at_once=2 * (os.cpu_count() or 1),
         )
 
 

@@ -37,12 +37,15 @@ _log = structlog.get_logger("hands.pool")
 class PoolSize:
     """How many sandboxes live, and for how long. Times are in seconds.
 
-    `grace_seconds`: how much longer than its deadline a call may take before its sandbox is killed.
+    `starts_at_once`: starting one keeps a processor busy, so that more at once only make each
+    other wait. `grace_seconds`: how much longer than its deadline a call may take before its
+    sandbox is killed.
     """
 
-    max_live: int = 32
+    max_live: int = 128
     idle_seconds: float = 600.0
     spares: int = 1
+    starts_at_once: int = 4
     grace_seconds: float = 0.8
 
 
@@ -92,6 +95,7 @@ class Pool:
         self._spares: list[tuple[Hand, Volume]] = []
         self._filling = False
         self._closed = False
+        self._starting = asyncio.Semaphore(size.starts_at_once)
 
     def has(self, session_id: str) -> bool:
         """Whether a session's hand is ready."""
@@ -208,9 +212,10 @@ class Pool:
 
     async def _launch(self, volume: Volume) -> Hand:
         hand_id = self._ids("hand")
-        sandbox = await self._backend.launch(SandboxSpec(hand_id, volume, self._limits))
-        hand = Hand(hand_id, sandbox, grace=self._size.grace_seconds)
-        await hand.open(self._limits, self._tasks)
+        async with self._starting:
+            sandbox = await self._backend.launch(SandboxSpec(hand_id, volume, self._limits))
+            hand = Hand(hand_id, sandbox, grace=self._size.grace_seconds)
+            await hand.open(self._limits, self._tasks)
         return hand
 
     async def _fill(self) -> None:

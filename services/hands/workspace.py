@@ -6,6 +6,7 @@ DIR/hands/workspaces/<session>/{workspace,uploads,outputs,home,tool_outputs}
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import stat
@@ -29,6 +30,7 @@ class Workspaces:
         self._spares = directory / "spares"
         self._privileged = privileged
         self._owners: set[int] = set()
+        self._candidates = itertools.cycle(range(FIRST_OWNER, LAST_OWNER))
 
     async def start(self) -> None:
         """Makes the directories, learns which users are taken, and drops spares of old."""
@@ -96,7 +98,8 @@ class Workspaces:
         return Volume(root, owner)
 
     def _take_owner(self) -> int:
-        for owner in range(FIRST_OWNER, LAST_OWNER):
+        for _ in range(FIRST_OWNER, LAST_OWNER):
+            owner = next(self._candidates)
             if owner not in self._owners:
                 self._owners.add(owner)
                 return owner

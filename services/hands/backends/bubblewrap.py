@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -68,6 +69,11 @@ def check_system() -> None:
             raise BackendUnavailable(
                 f"tools need {program} on this machine: install the system's package {package}"
             )
+    probe = [PYTHON, "-I", "-S", "-c", "import os, _json; os.pidfd_open"]
+    if subprocess.run(probe, env={}, check=False, capture_output=True).returncode:  # noqa: S603
+        raise BackendUnavailable(
+            f"tools need Python 3.9 or newer at {PYTHON}: upgrade the system's"
+        )
 
 
 def arguments(

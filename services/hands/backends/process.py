@@ -9,8 +9,13 @@ import signal
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-_START_TIME = 19  # the 22nd field of /proc/PID/stat, counted after the command's name
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PARENT = 1  # the 4th field of /proc/PID/stat, counted after the command's name
+_START_TIME = 19  # the 22nd field
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +36,21 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def children(pid: int) -> tuple[int, ...]:
-    """Numbers of the direct children of a process's main thread."""
+    """Numbers of the direct children of a process that has one thread."""
     try:
         text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
-    except OSError:
-        return ()
+    except OSError:  # it has ended, or the kernel was built without these files
+        return tuple(_children_by_search(pid))
     return tuple(map(int, text.split()))
+
+
+def _children_by_search(parent: int) -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+                if int(stat.rpartition(")")[2].split()[_PARENT]) == parent:
+                    yield int(entry.name)
 
 
 class Handle:
