@@ -275,3 +275,38 @@ def test_previews_are_a_prefix_of_the_message_that_follows(stack: Stack) -> None
     assert start.event.id == final.id
     assert joined
     assert final.content[0].text.startswith(joined)
+
+
+def test_client_that_sends_and_asks_until_idle_finds_the_turn_done(stack: Stack) -> None:
+    """Without a stream: `idle` never means "not begun yet", and then the usage is final."""
+    stack.model.script(*(text("done") for _ in range(5)))
+    with stack.client(_strict_response_validation=True) as client:
+        session = new_session(client)
+        for turn in range(1, 6):
+            send(client, session.id, "go")
+            stack.wait_for(
+                lambda: client.beta.sessions.retrieve(session.id).status == "idle", "idleness"
+            )
+            log = history(client, session.id)
+            assert len(texts(log, "agent.message")) == turn
+            after = client.beta.sessions.retrieve(session.id)
+            assert log[-2].usage.to_dict() == after.usage.to_dict()
+
+
+def test_denial_shows_once_the_session_runs_again(stack: Stack) -> None:
+    asking = {**TOOLSET, "default_config": {"permission_policy": {"type": "always_ask"}}}
+    stack.model.script(tools(ToolUse("bash", {"command": "true"})), text("as you wish"))
+    with stack.client(_strict_response_validation=True) as client:
+        session = new_session(client, tools=[asking])
+        paused = run_turn(client, session.id, "go")
+        [call] = paused[-1].stop_reason.event_ids
+        answer = {"type": "user.tool_confirmation", "tool_use_id": call, "result": "deny"}
+        client.beta.sessions.events.send(session.id, events=[answer])
+        log = stack.until_idle(client, session.id)
+    kinds = [event.type for event in log]
+    at = kinds.index("user.tool_confirmation")
+    assert kinds[at + 1 : at + 4] == [
+        "session.status_running",
+        "session.thread_status_running",
+        "agent.tool_result",
+    ]
