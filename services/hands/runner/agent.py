@@ -130,7 +130,11 @@ class Agent:
                 self._answer(call, {"text": "bash session restarted"})
                 return
         if not self._shell.alive:
-            self._start_shell()
+            try:
+                self._start_shell()
+            except OSError:  # too many processes, most likely: what earlier commands left
+                self._kill_all()
+                self._start_shell()
         self._command = call
         self._shell.submit(command, call.spill)
 
@@ -185,7 +189,12 @@ class Agent:
 
     def _fork(self, call: _Call) -> None:
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
-        call.pid = os.fork()
+        try:
+            call.pid = os.fork()
+        except OSError:
+            os.close(read_end)
+            os.close(write_end)
+            raise
         if call.pid == 0:
             _serve_child(call, write_end)
         os.close(write_end)

@@ -26,6 +26,13 @@ async def test_fork_bomb_is_bounded_and_ends_with_its_deadline(hands: HandsStack
     assert await hands.bash("echo neighbour", session_id="sesn_2") == "neighbour"
 
 
+async def test_processes_that_a_shell_left_do_not_keep_the_next_from_starting(
+    hands: HandsStack,
+) -> None:
+    await hands.run("bash", command="for i in {1..100}; do sleep 1000 & done 2>/dev/null; exit 0")
+    assert await hands.bash("echo fine") == "fine"
+
+
 async def test_threads_are_bounded(hands: HandsStack) -> None:
     await hands.run("write", file_path="t.py", content=(
         "import threading, time\n"

@@ -103,6 +103,17 @@ async def test_sandbox_that_ends_by_itself_is_noticed_and_replaced(hands: HandsS
     assert await hands.bash("ls /tmp") == ""
 
 
+async def test_second_service_in_the_same_place_touches_nothing(
+    hands: HandsStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.hands.backends.local._LOCK_SECONDS", 0)
+    await hands.bash("x=1")
+    with pytest.raises(RuntimeError, match="another hands service"):
+        async with hands_stack(tmp_path):
+            pytest.fail("it was let in")
+    assert await hands.bash("echo x=$x") == "x=1"
+
+
 async def test_purged_session_leaves_no_file(tmp_path: Path) -> None:
     async with hands_stack(tmp_path) as hands:
         await hands.bash("mkdir -p d/e; touch d/e/f; chmod 0 d/e")
