@@ -82,7 +82,7 @@ def test_the_default_is_cloud_unrestricted_and_without_packages(
 
 
 def test_limited_networking_is_answered_with_both_switches() -> None:
-    network = stored(config=cloud(limited("pypi.org"))).config.cloud.networking.limited
+    network = stored(config=cloud(limited("packages.example.org"))).config.cloud.networking.limited
     assert network.HasField("allow_mcp_servers")
     assert network.HasField("allow_package_managers")
     assert not network.allow_mcp_servers

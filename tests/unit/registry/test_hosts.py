@@ -8,7 +8,7 @@ from services.registry.domain.hosts import HostError, canonical_host
 @pytest.mark.parametrize(
     "host",
     [
-        "pypi.org",
+        "packages.example.org",
         "*.example.com",
         "api-2.internal",
         "db",
