@@ -51,10 +51,11 @@ class Frame:
 
 
 class FrameCache:
-    """Makes frames of messages in their wire form, each once, however many readers there are.
+    """Makes the frames of a stream's messages, each once, however many readers there are.
 
-    The same bytes give the same frame, so that the cache needs no notion of identity. It keeps at
-    most `limit` bytes of them, the most recently used.
+    How frames are spread over messages differs from reader to reader. The same wire form gives the
+    same frame, so that the cache needs no notion of identity. It keeps at most `limit` bytes of
+    them, the most recently used.
     """
 
     def __init__(
@@ -71,21 +72,25 @@ class FrameCache:
         self._size = 0
         self._known: OrderedDict[bytes, Frame] = OrderedDict()
 
-    def frame(self, raw: bytes) -> Frame:
-        """The frame of a message of the stream."""
+    def frames(self, message: bytes) -> list[Frame]:
+        """The frames of a message of the stream."""
+        response: Any = self._type.FromString(message)
+        return [self._frame(frame) for frame in response.frames]
+
+    def _frame(self, message: Any) -> Frame:  # noqa: ANN401  # a StreamFrame
+        raw = message.SerializeToString()
         known = self._known.get(raw)
         if known is not None:
             self._known.move_to_end(raw)
             return known
-        frame = self._known[raw] = self._make(raw)
+        frame = self._known[raw] = self._make(message)
         self._size += len(raw) + len(frame.data)
         while self._size > self._limit:
             old, dropped = self._known.popitem(last=False)
             self._size -= len(old) + len(dropped.data)
         return frame
 
-    def _make(self, raw: bytes) -> Frame:
-        message: Any = self._type.FromString(raw)
+    def _make(self, message: Any) -> Frame:  # noqa: ANN401
         kind = message.WhichOneof("frame")
         if kind == "preview":
             return Frame(write(self._preview.members(message.preview)), "", 0)

@@ -97,7 +97,10 @@ class Subscription:
             self._position = position
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
-        """The frames to show. Raises `DroverError` when the feed cannot go on."""
+        """The frames to show, those of one message together.
+
+        Raises `DroverError` when the feed cannot go on.
+        """
         while True:
             try:
                 raw = await self._read()
@@ -107,9 +110,9 @@ class Subscription:
             if raw is None:
                 return
             self._give_up = None
-            frame = self._cache.frame(raw)
-            if self._is_new(frame) and frame.data:
-                yield frame.data
+            frames = self._cache.frames(raw)
+            if data := b"".join([frame.data for frame in frames if self._is_new(frame)]):
+                yield data
 
     def close(self) -> None:
         """Ends the subscription."""

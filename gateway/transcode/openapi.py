@@ -135,8 +135,9 @@ def _answer(route: Route, schemas: Schemas) -> Schema:
 
 
 def _stream(route: Route, schemas: Schemas) -> Schema:
-    frame = route.method.output_type.oneofs_by_name["frame"]
-    events = [schemas.answer(f.message_type) for f in frame.fields if f.message_type is not None]
+    frame = route.method.output_type.fields_by_name["frames"].message_type
+    fields = frame.fields if frame is not None else ()
+    events = [schemas.answer(f.message_type) for f in fields if f.message_type is not None]
     return {
         "description": "Server-sent events; the `data` of each is one of `x-event-schema`.",
         "headers": _REQUEST_ID,

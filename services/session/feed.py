@@ -27,11 +27,28 @@ _MAX_PREVIEWS: Final = MAX_FRAMES // 2
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One message for every subscriber. `seq` is the event's position, 0 where it has none."""
+    """One frame for every subscriber. `seq` is the event's position, 0 where it has none.
 
-    response: pb.StreamEventsResponse
+    `data` is a response of this frame alone in wire form, which a stream's response of several
+    frames, of either type, is joined from: so an event is serialized once for all.
+    """
+
+    data: bytes
     seq: int
-    size: int
+    id: str
+
+
+def event_frame(event: event_pb2.Event) -> Frame:
+    """The frame of an event."""
+    response = pb.StreamEventsResponse()
+    response.frames.add().event.CopyFrom(event)
+    return Frame(response.SerializeToString(), event.seq, event.id)
+
+
+def _preview_frame(preview: preview_pb2.Preview) -> Frame:
+    response = pb.StreamEventsResponse()
+    response.frames.add().preview.CopyFrom(preview)
+    return Frame(response.SerializeToString(), 0, "")
 
 
 class Subscription:
@@ -65,9 +82,10 @@ class Subscription:
         self._changed.set()
         if self.overflowed:
             return
+        size = len(frame.data)
         self._frames.append(frame)
-        self._bytes += frame.size
-        if len(self._frames) > MAX_FRAMES or self._bytes > max(MAX_BYTES, frame.size):
+        self._bytes += size
+        if len(self._frames) > MAX_FRAMES or self._bytes > max(MAX_BYTES, size):
             self.overflowed = True
             self._frames.clear()
             self._previewed.clear()
@@ -91,7 +109,7 @@ class Subscription:
             return
         self._previewed.add(event_id)
         self._frames.append(frame)
-        self._bytes += frame.size
+        self._bytes += len(frame.data)
         self._changed.set()
 
     def end_previews(self, event: event_pb2.Event) -> None:
@@ -139,7 +157,7 @@ class Feed:
             return
         last = None
         for event in (*news.echoes, *news.stamped):
-            frame = Frame(pb.StreamEventsResponse(event=event), event.seq, event.ByteSize())
+            frame = event_frame(event)
             if event.HasField("session_deleted"):
                 last = frame
                 continue
@@ -156,6 +174,6 @@ class Feed:
         subscriptions = self._subscriptions.get(session_id)
         if not subscriptions:
             return
-        frame = Frame(pb.StreamEventsResponse(preview=preview), 0, preview.ByteSize())
+        frame = _preview_frame(preview)
         for subscription in subscriptions:
             subscription.offer_preview(preview, frame)

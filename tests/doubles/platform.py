@@ -245,11 +245,11 @@ class Sessions(Asked, session_service_pb2_grpc.SessionServiceServicer):
 
     async def StreamEvents(self, request, context):
         async for frame in self._follow(request, context):
-            yield session_service_pb2.StreamEventsResponse(**frame)
+            yield session_service_pb2.StreamEventsResponse(frames=[frame])
 
     async def StreamThreadEvents(self, request, context):
         async for frame in self._follow(request, context):
-            yield session_service_pb2.StreamThreadEventsResponse(**frame)
+            yield session_service_pb2.StreamThreadEventsResponse(frames=[frame])
 
     @staticmethod
     def _thread(thread_id: str) -> Any:

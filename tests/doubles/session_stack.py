@@ -98,6 +98,31 @@ class Lease:
         self._call.cancel()
 
 
+class Stream:
+    """A session's stream, frame by frame, however they come."""
+
+    def __init__(self, call):
+        self._call = call
+        self._frames = []
+        self.messages = 0
+        self.initial_metadata = call.initial_metadata
+        self.cancel = call.cancel
+
+    async def read(self):
+        """The next frame, or EOF."""
+        while not self._frames:
+            response = await self._call.read()
+            if response is grpc.aio.EOF:
+                return response
+            self.messages += 1
+            self._frames = list(response.frames)
+        return self._frames.pop(0)
+
+    async def __aiter__(self):
+        while (frame := await self.read()) is not grpc.aio.EOF:
+            yield frame
+
+
 class FakeBrain(brain_service_pb2_grpc.BrainServiceServicer):
     """A brain whose work is a function of the test's: `await work(stub, session_id)`."""
 
@@ -165,7 +190,7 @@ class Service:
 
     def stream(self, session_id, **fields):
         request = session_service_pb2.StreamEventsRequest(session_id=session_id, **fields)
-        return self.stub.StreamEvents(request)
+        return Stream(self.stub.StreamEvents(request))
 
     def lease(self, session_id, **fields):
         return Lease(self.stub, session_id, **fields)

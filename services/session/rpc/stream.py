@@ -13,6 +13,7 @@ from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from services.session.domain.accept import not_found
 from services.session.domain.admission import refuse
 from services.session.domain.ports import LogQuery
+from services.session.feed import event_frame
 from services.session.rpc.parts import Context, ref
 from services.session.rpc.threads import thread_not_found
 
@@ -22,16 +23,18 @@ if TYPE_CHECKING:
     from drover.event.v1 import event_pb2
     from services.session.domain.ports import Transaction
     from services.session.domain.session import SessionRef, SessionState
-    from services.session.feed import Subscription
+    from services.session.feed import Frame, Subscription
     from services.session.rpc.parts import Parts
 
-    Send = Callable[[pb.StreamEventsResponse], Awaitable[None]]
+    Send = Callable[[bytes], Awaitable[None]]
 
 POSITION_KEY: Final = "x-drover-last-event-id"
 """Initial metadata: the id of the log's last event as the subscription begins."""
 
 _PAGE_EVENTS: Final = 500
 _PAGE_BYTES: Final = 4 * 1024 * 1024
+_RESPONSE_BYTES: Final = 256 * 1024
+"""What one message carries of several frames; a reader has to take it within its patience."""
 
 
 class StreamRpc(SessionServiceServicer):
@@ -44,18 +47,19 @@ class StreamRpc(SessionServiceServicer):
         self, request: pb.StreamEventsRequest, context: Context
     ) -> None:
         """Follows a session's log from where it is now, or from behind an event."""
-        await self._follow(request, context, None, context.write)
+
+        async def send(data: bytes) -> None:
+            await context.write(pb.StreamEventsResponse.FromString(data))
+
+        await self._follow(request, context, None, send)
 
     async def StreamThreadEvents(  # type: ignore[override]
         self, request: pb.StreamThreadEventsRequest, context: Context
     ) -> None:
         """Follows one thread, as StreamEvents."""
 
-        async def send(frame: pb.StreamEventsResponse) -> None:
-            if frame.HasField("event"):
-                await context.write(pb.StreamThreadEventsResponse(event=frame.event))
-            else:
-                await context.write(pb.StreamThreadEventsResponse(preview=frame.preview))
+        async def send(data: bytes) -> None:
+            await context.write(pb.StreamThreadEventsResponse.FromString(data))
 
         await self._follow(request, context, request.thread_id, send)
 
@@ -106,7 +110,10 @@ def _start(
 
 
 class _Follower:
-    """Sends one subscriber what it is due, in the order of the log."""
+    """Sends one subscriber what it is due, in the order of the log.
+
+    What is due at once goes in one message, within bounds: a message costs more than its frames.
+    """
 
     def __init__(
         self,
@@ -121,6 +128,8 @@ class _Follower:
         self._subscription = subscription
         self._send = send
         self._position = position
+        self._due: list[Frame] = []
+        self._due_bytes = 0
         self._last_id = ""
 
     async def run(self) -> None:
@@ -135,8 +144,8 @@ class _Follower:
             for frame in frames:
                 if frame.seq > self._position + 1:
                     await self.catch_up()
-                if not frame.seq or frame.seq > self._position:
-                    await self._deliver(frame.response, frame.seq)
+                await self._add(frame)
+            await self._deliver()
             if ended:
                 return
 
@@ -147,7 +156,8 @@ class _Follower:
             events, more = await self._parts.store.read(self._page)
             for event in events:
                 self._subscription.end_previews(event)
-                await self._deliver(pb.StreamEventsResponse(event=event), event.seq)
+                await self._add(event_frame(event))
+        await self._deliver()
 
     def _page(self, tx: Transaction) -> tuple[list[event_pb2.Event], bool]:
         state = tx.state(self._ref)
@@ -156,16 +166,29 @@ class _Follower:
         query = LogQuery(self._position, state.head_seq, _PAGE_EVENTS, _PAGE_BYTES)
         return tx.log(state.id, query)
 
-    async def _deliver(self, response: pb.StreamEventsResponse, seq: int) -> None:
+    async def _add(self, frame: Frame) -> None:
+        """Has a frame sent with those before it, unless it was seen already."""
+        if frame.seq:
+            if frame.seq <= self._position:
+                return
+            self._position = frame.seq
+        if self._due and self._due_bytes + len(frame.data) > _RESPONSE_BYTES:
+            await self._deliver()
+        self._due.append(frame)
+        self._due_bytes += len(frame.data)
+
+    async def _deliver(self) -> None:
+        """Sends what is due."""
+        if not self._due:
+            return
+        frames, self._due, self._due_bytes = self._due, [], 0
         try:
             async with asyncio.timeout(self._parts.stuck_seconds):
-                await self._send(response)
+                await self._send(b"".join(frame.data for frame in frames))
         except TimeoutError:
             raise DroverError(
                 Reason.RESOURCE_EXHAUSTED,
                 "the reader took nothing for too long: go on behind the last event",
                 last_event_id=self._last_id,
             ) from None
-        if seq:
-            self._position = seq
-            self._last_id = response.event.id
+        self._last_id = next((frame.id for frame in reversed(frames) if frame.seq), self._last_id)

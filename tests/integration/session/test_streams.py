@@ -9,7 +9,7 @@ from drover.session.v1 import preview_pb2
 from drover.session.v1 import session_service_pb2 as pb
 from services.session import feed
 from tests.doubles.session_events import idle, message, running, said
-from tests.doubles.session_stack import DEADLINE, refusal, running_service, until
+from tests.doubles.session_stack import DEADLINE, Stream, refusal, running_service, until
 from tests.doubles.session_world import kinds
 
 
@@ -51,6 +51,24 @@ async def test_an_accepted_event_is_seen_unstamped_and_again_when_stamped(servic
     assert frames[0] == stored
     assert frames[1].id == stored.id
     assert frames[1].HasField("processed_at")
+
+
+async def test_what_one_commit_brings_comes_in_one_message(service):
+    session = await service.create(message("hi"))
+    lease = await service.lease(session.id).open()
+    stream = await following(service, session.id)
+    await lease.append(running(), said("a"), said("b"), take=2)
+    assert [frame.event.seq for frame in await take(stream, 4)] == [1, 2, 3, 4]
+    assert stream.messages == 1
+
+
+async def test_what_is_caught_up_with_comes_in_messages_of_bounded_size(service):
+    session = await service.create(message("hi"))
+    lease = await service.lease(session.id).open()
+    await lease.append(*(said("x" * 100_000) for _ in range(10)), said("x" * 600_000), said("end"))
+    stream = await following(service, session.id, after_event_id="")
+    assert [frame.event.seq for frame in await take(stream, 12)] == list(range(1, 13))
+    assert stream.messages == 7
 
 
 async def test_a_stream_begins_now(service):
@@ -195,12 +213,12 @@ async def test_the_primary_threads_stream_is_the_sessions(service):
     request = pb.StreamThreadEventsRequest(
         session_id=session.id, thread_id=session.primary_thread_id
     )
-    stream = service.stub.StreamThreadEvents(request)
+    stream = Stream(service.stub.StreamThreadEvents(request))
     await stream.initial_metadata()
     await service.emit(session.id, message("hi"))
     assert kinds([frame.event for frame in await take(stream, 1)]) == ["user_message"]
     request.thread_id = "sthr_other"
-    error = await refusal(take(service.stub.StreamThreadEvents(request), 1))
+    error = await refusal(take(Stream(service.stub.StreamThreadEvents(request)), 1))
     assert error.reason is Reason.NOT_FOUND
 
 

@@ -45,11 +45,11 @@ class Call:
             return await self.read()
         if isinstance(step, DroverError):
             raise failed(step)
-        return (
-            step
-            if step is grpc.aio.EOF
-            else pb.StreamEventsResponse(event=step).SerializeToString()
-        )
+        if step is grpc.aio.EOF:
+            return step
+        events = step if isinstance(step, list) else [step]
+        frames = [pb.StreamFrame(event=event) for event in events]
+        return pb.StreamEventsResponse(frames=frames).SerializeToString()
 
     def done(self) -> bool:
         return False
@@ -95,13 +95,20 @@ def following(
     )
 
 
-async def shown(subscription: Subscription) -> list[str]:
+async def chunks(subscription: Subscription) -> list[list[str]]:
+    """The ids of the frames of each chunk, `-` for a frame without one."""
     await subscription.open()
     found = []
     async for data in subscription.frames():
-        lines = data.decode().split("\n")
-        found.append(next((line[4:] for line in lines if line.startswith("id: ")), "-"))
+        frames = [frame.split("\n") for frame in data.decode().split("\n\n")[:-1]]
+        found.append(
+            [next((line[4:] for line in lines if line.startswith("id: ")), "-") for lines in frames]
+        )
     return found
+
+
+async def shown(subscription: Subscription) -> list[str]:
+    return [frame for chunk in await chunks(subscription) for frame in chunk]
 
 
 def event(number: int, *, echo: bool = False) -> Any:
@@ -119,6 +126,16 @@ async def test_it_goes_on_behind_the_last_stamped_event_shown() -> None:
         *("sevt_6", "sevt_7", "-", "sevt_8", "sevt_9", "sevt_10"),
     ]
     assert asked == ["now", "sevt_7", "sevt_9"]
+
+
+async def test_the_frames_of_one_message_are_shown_together_each_once() -> None:
+    calls = [
+        Call([[event(6), event(8, echo=True)], [event(7)], BROKEN], "sevt_5"),
+        Call([[event(7), event(8, echo=True)], [event(7), event(8), event(9)]]),
+    ]
+    subscription, asked = following(calls, Time())
+    assert await chunks(subscription) == [["sevt_6", "-"], ["sevt_7"], ["sevt_8", "sevt_9"]]
+    assert asked == ["now", "sevt_7"]
 
 
 @pytest.mark.parametrize("position", ["sevt_5", ""])

@@ -6,6 +6,7 @@ import pytest
 
 from drover.event.v1 import event_pb2
 from drover.session.v1 import preview_pb2
+from drover.session.v1 import session_service_pb2 as pb
 from services.session import feed
 from services.session.domain.news import News
 from services.session.domain.session import SessionRef
@@ -39,9 +40,10 @@ def subscribe(followed, *previews):
 
 
 async def taken(subscription):
+    joined = b"".join(frame.data for frame in await subscription.take())
     return [
-        frame.response.event.id or frame.response.preview.WhichOneof("preview")
-        for frame in await subscription.take()
+        frame.event.id or frame.preview.WhichOneof("preview")
+        for frame in pb.StreamEventsResponse.FromString(joined).frames
     ]
 
 
@@ -51,11 +53,11 @@ async def test_echoes_come_before_what_is_stamped(followed):
     assert await taken(subscription) == ["m1", "e1"]
 
 
-async def test_one_message_is_made_for_all_subscribers(followed):
+async def test_one_frame_is_made_for_all_subscribers(followed):
     subscriptions = [subscribe(followed) for _ in range(3)]
     followed.hear(News(REF, stamped=[stamped(1)]))
     frames = [(await one.take())[0] for one in subscriptions]
-    assert frames[0].response is frames[1].response is frames[2].response
+    assert frames[0] is frames[1] is frames[2]
 
 
 async def test_another_session_is_another_feed(followed):

@@ -687,6 +687,32 @@ Global___StreamEventsRequest: _TypeAlias = StreamEventsRequest  # noqa: Y015
 
 @_typing.final
 class StreamEventsResponse(_message.Message):
+    """What there is to show, in order: as a rule what one commit brought, more when
+    the reader is behind.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def frames(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamFrame]: ...
+    def __init__(
+        self,
+        *,
+        frames: _abc.Iterable[Global___StreamFrame] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamEventsResponse: _TypeAlias = StreamEventsResponse  # noqa: Y015
+
+@_typing.final
+class StreamFrame(_message.Message):
+    """An event of the log or of the inbox, or a glimpse of one to come."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENT_FIELD_NUMBER: _builtins.int
@@ -709,7 +735,7 @@ class StreamEventsResponse(_message.Message):
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
-Global___StreamEventsResponse: _TypeAlias = StreamEventsResponse  # noqa: Y015
+Global___StreamFrame: _TypeAlias = StreamFrame  # noqa: Y015
 
 @_typing.final
 class GetThreadRequest(_message.Message):
@@ -914,26 +940,22 @@ Global___StreamThreadEventsRequest: _TypeAlias = StreamThreadEventsRequest  # no
 
 @_typing.final
 class StreamThreadEventsResponse(_message.Message):
+    """As StreamEventsResponse."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
-    EVENT_FIELD_NUMBER: _builtins.int
-    PREVIEW_FIELD_NUMBER: _builtins.int
+    FRAMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def event(self) -> _event_pb2.Event: ...
-    @_builtins.property
-    def preview(self) -> _preview_pb2.Preview: ...
+    def frames(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamFrame]: ...
     def __init__(
         self,
         *,
-        event: _event_pb2.Event | None = ...,
-        preview: _preview_pb2.Preview | None = ...,
+        frames: _abc.Iterable[Global___StreamFrame] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "frame", b"frame", "preview", b"preview"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "frame", b"frame", "preview", b"preview"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["event", "preview"]  # noqa: Y015
-    _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StreamThreadEventsResponse: _TypeAlias = StreamThreadEventsResponse  # noqa: Y015
