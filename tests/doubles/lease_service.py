@@ -52,7 +52,7 @@ class FakeSession:
         self.opens: list[pb.OpenLease] = []
         self.renewals = 0
         self.changed = asyncio.Event()
-        self.connection: asyncio.Queue[pb.HoldLeaseResponse | DroverError] | None = None
+        self.connection: asyncio.Queue[pb.LeaseResponse | DroverError] | None = None
         # Faults: break the connection before, or after, the append that a test picks.
         self.break_before: Callable[[pb.AppendEvents], bool] | None = None
         self.break_after: Callable[[pb.AppendEvents], bool] | None = None
@@ -76,7 +76,7 @@ class FakeSession:
                 self.inbox.append(event)
         waiting = self.waiting()
         waiting.log_grown = any(kind(event) == "user_custom_tool_result" for event in events)
-        self._push(pb.HoldLeaseResponse(input_waiting=waiting))
+        self._push(pb.LeaseResponse(input_waiting=waiting))
         self._notify()
         return list(events)
 
@@ -219,7 +219,7 @@ class FakeSession:
         event.processed_at.seconds = self._clock
         self.log.append(event)
 
-    def _push(self, response: pb.HoldLeaseResponse) -> None:
+    def _push(self, response: pb.LeaseResponse) -> None:
         if self.connection is not None:
             self.connection.put_nowait(response)
 
@@ -239,9 +239,10 @@ class FakeSessions(SessionServiceServicer):
         return self.by_id[session.id]
 
     async def HoldLease(
-        self, requests: AsyncIterator[pb.HoldLeaseRequest], _context: Any
+        self, messages: AsyncIterator[pb.HoldLeaseRequest], _context: Any
     ) -> AsyncIterator[pb.HoldLeaseResponse]:
-        opening = (await anext(aiter(requests))).open
+        requests = _each(messages)
+        opening = (await anext(requests)).open
         session = self.by_id.get(opening.session_id)
         if session is None:
             raise DroverError(Reason.NOT_FOUND, "no such session")
@@ -257,7 +258,7 @@ class FakeSessions(SessionServiceServicer):
             session.held = True
         head, generation = len(session.log), session.generation
         queue = session.connection = asyncio.Queue()
-        yield pb.HoldLeaseResponse(
+        yield _message(
             opened=pb.LeaseOpened(
                 generation=session.generation,
                 session=session.session,
@@ -267,14 +268,14 @@ class FakeSessions(SessionServiceServicer):
         )
         for at in range(opening.after_seq, head, self.slice_size):
             piece = session.log[at : min(at + self.slice_size, head)]
-            yield pb.HoldLeaseResponse(log=pb.LogSlice(events=piece))
+            yield _message(log=pb.LogSlice(events=piece))
         reader = asyncio.create_task(self._read(requests, session, queue, head, generation))
         try:
             while True:
                 response = await queue.get()
                 if isinstance(response, DroverError):
                     raise response
-                yield response
+                yield pb.HoldLeaseResponse(responses=[response])
                 if response.appended.released:
                     return
         finally:
@@ -285,9 +286,9 @@ class FakeSessions(SessionServiceServicer):
 
     async def _read(
         self,
-        requests: AsyncIterator[pb.HoldLeaseRequest],
+        requests: AsyncIterator[pb.LeaseRequest],
         session: FakeSession,
-        queue: asyncio.Queue[pb.HoldLeaseResponse | DroverError],
+        queue: asyncio.Queue[pb.LeaseResponse | DroverError],
         sent: int,
         generation: int,
     ) -> None:
@@ -306,13 +307,23 @@ class FakeSessions(SessionServiceServicer):
                     if session.break_after is not None and session.break_after(append):
                         session.break_after = None
                         return queue.put_nowait(DroverError(Reason.UNAVAILABLE, "broke"))
-                    queue.put_nowait(pb.HoldLeaseResponse(appended=ack))
+                    queue.put_nowait(pb.LeaseResponse(appended=ack))
                 case "preview":
                     session.previews.append(request.preview)
                     session.changed.set()
                 case "renew":
                     session.renewals += 1
-                    queue.put_nowait(pb.HoldLeaseResponse(renewed=pb.LeaseRenewed()))
+                    queue.put_nowait(pb.LeaseResponse(renewed=pb.LeaseRenewed()))
                 case _:
                     pass
         return None
+
+
+async def _each(messages: AsyncIterator[pb.HoldLeaseRequest]) -> AsyncIterator[pb.LeaseRequest]:
+    async for message in messages:
+        for request in message.requests:
+            yield request
+
+
+def _message(**response: Any) -> pb.HoldLeaseResponse:
+    return pb.HoldLeaseResponse(responses=[pb.LeaseResponse(**response)])

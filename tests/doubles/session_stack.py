@@ -41,15 +41,24 @@ class Lease:
             session_id=session_id, holder=holder, generation=generation, after_seq=after_seq
         )
         self._ids = itertools.count(1)
+        self._responses = []
+        self.messages = 0
         self.opened = None
         self.log = []
         self.notices = []
 
-    async def send_open(self):
-        await self._call.write(lease_pb2.HoldLeaseRequest(open=self._open))
+    async def _write(self, *requests):
+        await self._call.write(lease_pb2.HoldLeaseRequest(requests=requests))
 
-    async def open(self):
-        await self.send_open()
+    async def send_open(self, *appends):
+        """Sends the opening, and `appends` in the same message."""
+        for append in appends:
+            append.request_id = next(self._ids)
+        more = [lease_pb2.LeaseRequest(append=append) for append in appends]
+        await self._write(lease_pb2.LeaseRequest(open=self._open), *more)
+
+    async def open(self, *appends):
+        await self.send_open(*appends)
         self.opened = (await self.read()).opened
         while self.opened.head_seq > self._open.after_seq + len(self.log):
             self.log += (await self.read()).log.events
@@ -61,19 +70,24 @@ class Lease:
 
     async def read(self):
         """The next response; raises the `DroverError` that ends the stream, `None` at its end."""
-        try:
-            async with asyncio.timeout(DEADLINE):
-                response = await self._call.read()
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
-        return None if response is grpc.aio.EOF else response
+        while not self._responses:
+            try:
+                async with asyncio.timeout(DEADLINE):
+                    message = await self._call.read()
+            except grpc.RpcError as error:
+                raise from_rpc_error(error) from None
+            if message is grpc.aio.EOF:
+                return None
+            self.messages += 1
+            self._responses = list(message.responses)
+        return self._responses.pop(0)
 
     async def send(self, *events, take=0, release=False, usage=None):
         """Sends an append without waiting for its acknowledgement."""
         request = lease_pb2.AppendEvents(
             request_id=next(self._ids), events=events, take=take, release=release, usage=usage
         )
-        await self._call.write(lease_pb2.HoldLeaseRequest(append=request))
+        await self._write(lease_pb2.LeaseRequest(append=request))
 
     async def acknowledged(self):
         """The next acknowledgement; notices on the way are kept."""
@@ -88,11 +102,11 @@ class Lease:
         return await self.acknowledged()
 
     async def renew(self):
-        await self._call.write(lease_pb2.HoldLeaseRequest(renew=lease_pb2.RenewLease()))
+        await self._write(lease_pb2.LeaseRequest(renew=lease_pb2.RenewLease()))
         return (await self.read()).renewed
 
     async def preview(self, preview):
-        await self._call.write(lease_pb2.HoldLeaseRequest(preview=preview))
+        await self._write(lease_pb2.LeaseRequest(preview=preview))
 
     async def close(self):
         self._call.cancel()

@@ -22,6 +22,8 @@ from drover.session.v1.lease_pb2 import (
     HoldLeaseRequest,
     HoldLeaseResponse,
     InputWaiting,
+    LeaseRequest,
+    LeaseResponse,
     OpenLease,
     RenewLease,
 )
@@ -107,6 +109,7 @@ class Lease:
         self._holder = holder
         self._receiver = receiver
         self._outbox = Outbox()
+        self._arrived: deque[LeaseResponse] = deque()
         self._pending: deque[_Pending] = deque()
         self._next_request = 1
         self._heard = 0.0
@@ -119,11 +122,11 @@ class Lease:
     def append(self, append: AppendEvents) -> asyncio.Future[Appended]:
         """Sends an append; the future holds its acknowledgement."""
         future = self._register(append)
-        self._outbox.put(HoldLeaseRequest(append=append))
+        self._outbox.put(LeaseRequest(append=append))
         return future
 
     def anticipate(self, append: AppendEvents) -> asyncio.Future[Appended]:
-        """Sends an append right behind the request for the lease, without waiting for it.
+        """Sends an append together with the request for the lease: they share a transaction.
 
         Before `keep` only.
         """
@@ -192,11 +195,12 @@ class Lease:
             generation=self.generation,
             after_seq=self._receiver.head,
         )
+        requests = [LeaseRequest(open=request)]
+        if not self.generation:
+            requests += [LeaseRequest(append=pending.append) for pending in self._pending]
+        self._arrived.clear()
         with translated():
-            await call.write(HoldLeaseRequest(open=request))
-            if not self.generation:
-                for pending in self._pending:
-                    await call.write(HoldLeaseRequest(append=pending.append))
+            await call.write(HoldLeaseRequest(requests=requests))
         opened = (await self._next(call)).opened
         first = not self.generation
         self.generation, self.session = opened.generation, opened.session
@@ -224,7 +228,7 @@ class Lease:
             self._acknowledge(ack)
         if rest:
             self._receiver.logged(rest)
-        self._outbox.restart([HoldLeaseRequest(append=pending.append) for pending in self._pending])
+        self._outbox.restart([LeaseRequest(append=pending.append) for pending in self._pending])
 
     async def _read(self, call: _Call) -> None:
         while not self._released:
@@ -237,13 +241,15 @@ class Lease:
                 case _:
                     pass
 
-    async def _next(self, call: _Call) -> HoldLeaseResponse:
-        with translated():
-            response = await call.read()
-        if not isinstance(response, HoldLeaseResponse):  # EOF
-            raise DroverError(Reason.UNAVAILABLE, "the session service ended the stream")
-        self._heard = self._clock.monotonic()
-        return response
+    async def _next(self, call: _Call) -> LeaseResponse:
+        while not self._arrived:
+            with translated():
+                message = await call.read()
+            if not isinstance(message, HoldLeaseResponse):  # EOF
+                raise DroverError(Reason.UNAVAILABLE, "the session service ended the stream")
+            self._heard = self._clock.monotonic()
+            self._arrived.extend(message.responses)
+        return self._arrived.popleft()
 
     def _acknowledge(self, ack: Appended) -> None:
         pending = self._pending.popleft()
@@ -265,7 +271,7 @@ class Lease:
             await asyncio.sleep(RENEW_EVERY)
             if self._clock.monotonic() - self._heard > SILENCE:
                 raise DroverError(Reason.UNAVAILABLE, "the session service is silent")
-            self._outbox.put(HoldLeaseRequest(renew=RenewLease()))
+            self._outbox.put(LeaseRequest(renew=RenewLease()))
 
 
 @asynccontextmanager

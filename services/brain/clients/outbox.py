@@ -7,7 +7,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from drover.session.v1.lease_pb2 import HoldLeaseRequest
+from drover.session.v1.lease_pb2 import HoldLeaseRequest, LeaseRequest
 from services.brain.clients.failures import translated
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ DELTA_INTERVAL: Final = 0.015
 MAX_PREVIEWS: Final = 256
 """Previews that may wait; a connection that far behind ends the preview of the event."""
 
+_MESSAGE_BYTES: Final = 1024 * 1024
+"""What one message carries of several requests."""
+
 
 class Outbox:
     """A queue in which previews give way: deltas that wait are joined, and dropped when too many.
@@ -29,7 +32,7 @@ class Outbox:
     """
 
     def __init__(self) -> None:
-        self._queue: deque[HoldLeaseRequest] = deque()
+        self._queue: deque[LeaseRequest] = deque()
         self._wakeup = asyncio.Event()
         self._previews = 0
         self._next_delta = 0.0
@@ -37,7 +40,7 @@ class Outbox:
         self._begun: set[str] = set()
         self._dropped: set[str] = set()
 
-    def put(self, request: HoldLeaseRequest) -> None:
+    def put(self, request: LeaseRequest) -> None:
         """Queues an append or a renewal, behind the previews that wait."""
         self._queue.append(request)
         self._wakeup.set()
@@ -58,21 +61,27 @@ class Outbox:
             return
         self._previews += 1
         self._begun.add(event_id)
-        self.put(HoldLeaseRequest(preview=preview))
+        self.put(LeaseRequest(preview=preview))
 
     async def drain(self, write: Callable[[HoldLeaseRequest], Awaitable[None]]) -> None:
-        """Writes whatever is queued, for ever."""
+        """Writes whatever is queued, together, for ever."""
         while True:
             while self._queue:
                 if len(self._queue) == 1 and _is_delta(self._queue[0]):
                     await self._pace()
-                request = self._queue.popleft()
-                if request.HasField("preview"):
-                    self._previews -= 1
+                message = HoldLeaseRequest(requests=self._take())
                 with translated():
-                    await write(request)
+                    await write(message)
             self._wakeup.clear()
             await self._wakeup.wait()
+
+    def _take(self) -> list[LeaseRequest]:
+        taken = [self._queue.popleft()]
+        size = taken[0].ByteSize() if self._queue else 0
+        while self._queue and (size := size + self._queue[0].ByteSize()) <= _MESSAGE_BYTES:
+            taken.append(self._queue.popleft())
+        self._previews -= sum(request.HasField("preview") for request in taken)
+        return taken
 
     async def _pace(self) -> None:
         """Gives a single delta time to grow, unless something else comes."""
@@ -84,7 +93,7 @@ class Outbox:
                     await self._wakeup.wait()
         self._next_delta = loop.time() + DELTA_INTERVAL
 
-    def restart(self, requests: Sequence[HoldLeaseRequest]) -> None:
+    def restart(self, requests: Sequence[LeaseRequest]) -> None:
         """Begins again on a new connection: with `requests`, and without the previews begun before.
 
         What the old connection has swallowed of them is not known, and deltas must leave no gap.
@@ -96,5 +105,5 @@ class Outbox:
         self._wakeup.set()
 
 
-def _is_delta(request: HoldLeaseRequest) -> bool:
+def _is_delta(request: LeaseRequest) -> bool:
     return request.HasField("preview") and request.preview.HasField("event_delta")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -20,7 +21,7 @@ from services.session.leases import HeldLease
 from services.session.rpc.parts import Context, ref
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from drover.event.v1 import event_pb2
     from services.session.domain.news import News
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 # Requests that were read but not handled yet. When it is full the brain is made to wait.
 _PIPELINE: Final = 64
+_MESSAGE_BYTES: Final = 1024 * 1024
+"""What one message carries of several answers."""
 
 _log = structlog.get_logger("session.lease")
 
@@ -44,13 +47,15 @@ class LeaseRpc(SessionServiceServicer):
         self, request_iterator: AsyncIterator[pb.HoldLeaseRequest], context: Context
     ) -> None:
         """Holds a session's lease and appends under it."""
-        requests = aiter(request_iterator)
-        first = await anext(requests, None)
+        messages = aiter(request_iterator)
+        first = await anext(messages, None)
         if first is None:
             return
-        if not first.HasField("open"):
-            raise refuse("open", "the first message of the stream opens the lease")
-        await _Stream(self._parts, ref(first.open.session_id), context).serve(first.open, requests)
+        opening, *more = first.requests
+        if not opening.HasField("open"):
+            raise refuse("open", "the first request of the stream opens the lease")
+        stream = _Stream(self._parts, ref(opening.open.session_id), context)
+        await stream.serve(opening.open, more, messages)
 
 
 class _Stream:
@@ -61,49 +66,69 @@ class _Stream:
         self._ref = session
         self._context = context
         self._changed = asyncio.Event()
-        self._requests: asyncio.Queue[pb.HoldLeaseRequest] = asyncio.Queue(_PIPELINE)
+        self._requests: asyncio.Queue[pb.LeaseRequest] = asyncio.Queue(_PIPELINE)
         self._ended = False
         self._held = HeldLease(self._changed.set)
         self._sent_seq = 0
 
     async def serve(
-        self, request: pb.OpenLease, requests: AsyncIterator[pb.HoldLeaseRequest]
+        self,
+        opening: pb.OpenLease,
+        more: Sequence[pb.LeaseRequest],
+        messages: AsyncIterator[pb.HoldLeaseRequest],
     ) -> None:
-        """Opens the lease, sends the log, then answers what the brain sends until it ends."""
+        """Opens the lease, sends the log, then answers what the brain sends until it ends.
+
+        `more` is what came in one message with the opening.
+        """
+        with_it = [r.append for r in itertools.takewhile(lambda r: r.HasField("append"), more)]
         try:
-            opened = await self._open(request)
-            await self._send_opening(opened, request.after_seq)
+            opened, appends = await self._open(opening, with_it)
+            await self._send_opening(opened, opening.after_seq, appends)
+            if appends is not None and self._concludes(appends):
+                return
             async with asyncio.TaskGroup() as tasks:
-                reading = tasks.create_task(self._read(requests))
+                reading = tasks.create_task(self._read(more[len(with_it) :], messages))
                 await self._work()
                 reading.cancel()
         finally:
             self._parts.leases.discard(self._ref.session_id, self._held)
 
-    async def _open(self, request: pb.OpenLease) -> holding.Opened:
-        def hold(opened: holding.Opened) -> None:
-            self._held.generation = opened.snapshot.state.generation
-            self._sent_seq = opened.snapshot.state.head_seq
+    async def _open(
+        self, request: pb.OpenLease, with_it: Sequence[pb.AppendEvents]
+    ) -> tuple[holding.Opened, Appends | None]:
+        def hold(result: tuple[holding.Opened, Appends | None]) -> None:
+            opened, appends = result
+            state = opened.snapshot.state
+            self._held.generation = state.generation
+            self._sent_seq = state.head_seq if appends is None else appends.sent_seq
             self._parts.leases.add(self._ref.session_id, self._held)
 
-        def write(tx: Transaction) -> tuple[holding.Opened, News]:
+        def write(tx: Transaction) -> tuple[tuple[holding.Opened, Appends | None], News]:
             opened = holding.open_lease(tx, self._ref, request)
-            return opened, opened.news
+            if not with_it:
+                return (opened, None), opened.news
+            state = opened.snapshot.state
+            holder = Holder(self._ref, state.generation, state.head_seq)
+            appends = append(tx, holder, with_it, self._parts.ids)
+            return (opened, appends), appends.news
 
         # Held from the very commit on, or input that comes right behind it would go unheard.
-        opened = await self._parts.commits.write(write, then=hold)
+        opened, appends = await self._parts.commits.write(write, then=hold)
         _log.info(
             "lease_opened",
             session_id=self._ref.session_id,
             generation=self._held.generation,
             holder=request.holder,
         )
-        return opened
+        return opened, appends
 
-    async def _send_opening(self, opened: holding.Opened, after_seq: int) -> None:
+    async def _send_opening(
+        self, opened: holding.Opened, after_seq: int, appends: Appends | None
+    ) -> None:
         state = opened.snapshot.state
-        await self._send(
-            pb.HoldLeaseResponse(
+        responses = [
+            pb.LeaseResponse(
                 opened=pb.LeaseOpened(
                     generation=state.generation,
                     expire_time=timestamp(state.lease_expires_at or 0),
@@ -112,12 +137,18 @@ class _Stream:
                     input=opened.input,
                 )
             )
-        )
+        ]
         events, position = opened.first, after_seq
         while events:
-            await self._send(pb.HoldLeaseResponse(log=pb.LogSlice(events=events)))
+            responses.append(pb.LeaseResponse(log=pb.LogSlice(events=events)))
             position = events[-1].seq
+            if position < state.head_seq:
+                await self._send(responses)
+                responses = []
             events = await self._slice(position, state.head_seq)
+        if appends is not None:
+            responses += _acknowledgements(appends)
+        await self._send(responses)
 
     async def _slice(self, after: int, upto: int) -> list[event_pb2.Event]:
         if after >= upto:
@@ -126,11 +157,20 @@ class _Stream:
             lambda tx: holding.next_slice(tx, self._ref, after, upto)
         )
 
-    async def _read(self, requests: AsyncIterator[pb.HoldLeaseRequest]) -> None:
-        async for request in requests:
-            await self._requests.put(request)
-            self._changed.set()
+    async def _read(
+        self, more: Iterable[pb.LeaseRequest], messages: AsyncIterator[pb.HoldLeaseRequest]
+    ) -> None:
+        await self._queue(more)
+        async for message in messages:
+            await self._queue(message.requests)
         self._ended = True
+        self._changed.set()
+
+    async def _queue(self, requests: Iterable[pb.LeaseRequest]) -> None:
+        for request in requests:
+            if self._requests.full():
+                self._changed.set()
+            await self._requests.put(request)
         self._changed.set()
 
     async def _work(self) -> None:
@@ -144,14 +184,14 @@ class _Stream:
             if await self._handle(requests):
                 return
             if (waiting := self._held.take_input()) is not None:
-                await self._send(pb.HoldLeaseResponse(input_waiting=waiting))
+                await self._send([pb.LeaseResponse(input_waiting=waiting)])
             elif ended and not requests:
                 return
             elif not requests:
                 await self._changed.wait()
                 self._changed.clear()
 
-    async def _handle(self, requests: list[pb.HoldLeaseRequest]) -> bool:
+    async def _handle(self, requests: list[pb.LeaseRequest]) -> bool:
         """Whether the lease was given back. Appends in a row share a transaction."""
         appends: list[pb.AppendEvents] = []
         renew = False
@@ -181,14 +221,33 @@ class _Stream:
             self._held.take_input()  # the acknowledgement says what waits
         result = await self._parts.commits.write(write)
         self._sent_seq = result.sent_seq
-        for acknowledged in result.acknowledged:
-            await self._send(pb.HoldLeaseResponse(appended=acknowledged))
+        responses = _acknowledgements(result)
         if renew:
             renewed = pb.LeaseRenewed(expire_time=timestamp(result.expires_at))
-            await self._send(pb.HoldLeaseResponse(renewed=renewed))
+            responses.append(pb.LeaseResponse(renewed=renewed))
+        await self._send(responses)
+        return self._concludes(result)
+
+    @staticmethod
+    def _concludes(result: Appends) -> bool:
+        """Whether the lease was given back. Raises what an append was refused for."""
         if result.refusal is not None:
             raise result.refusal
         return result.news.released
 
-    async def _send(self, response: pb.HoldLeaseResponse) -> None:
-        await self._context.write(response)
+    async def _send(self, responses: Sequence[pb.LeaseResponse]) -> None:
+        """Sends answers together, within bounds: a message costs more than what it carries."""
+        together: list[pb.LeaseResponse] = []
+        size = 0
+        for response in responses:
+            size += response.ByteSize()
+            if together and size > _MESSAGE_BYTES:
+                await self._context.write(pb.HoldLeaseResponse(responses=together))
+                together, size = [], response.ByteSize()
+            together.append(response)
+        if together:
+            await self._context.write(pb.HoldLeaseResponse(responses=together))
+
+
+def _acknowledgements(result: Appends) -> list[pb.LeaseResponse]:
+    return [pb.LeaseResponse(appended=one) for one in result.acknowledged]

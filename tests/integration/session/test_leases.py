@@ -6,7 +6,7 @@ import asyncio
 
 from chassis.errors import DroverError, Reason
 from drover.event.v1 import usage_pb2
-from drover.session.v1 import session_pb2
+from drover.session.v1 import lease_pb2, session_pb2
 from drover.session.v1 import session_service_pb2 as pb
 from tests.doubles.session_events import (
     custom_result,
@@ -46,6 +46,51 @@ async def test_a_long_log_comes_in_slices(service):
         await lease.acknowledged()
     again = await service.lease(session.id, generation=1).open()
     assert [event.seq for event in again.log] == list(range(1, 1301))
+
+
+async def test_what_comes_with_the_opening_is_done_and_answered_with_it(service):
+    session = await service.create(message("one"))
+    stream = service.stream(session.id)
+    await stream.initial_metadata()
+    take = lease_pb2.AppendEvents(take=lease_pb2.TAKE_INPUT_NEXT)
+    lease = await service.lease(session.id).open(take, lease_pb2.AppendEvents(events=[running()]))
+    first, second = await lease.acknowledged(), await lease.acknowledged()
+    assert kinds(first.taken) == ["user_message"]
+    assert (first.head_seq, second.head_seq) == (1, 2)
+    assert lease.messages == 1
+    assert [(await stream.read()).event.seq for _ in range(2)] == [1, 2]
+    assert stream.messages == 1  # one commit
+    assert (await lease.append(said("next"))).head_seq == 3
+
+
+async def test_what_comes_with_the_opening_is_acknowledged_behind_the_whole_log(service):
+    session = await service.create(message())
+    lease = await service.lease(session.id).open()
+    await lease.append(running(), *(said("x") for _ in range(700)), idle(), take=2, release=True)
+    await service.emit(session.id, message("last", "m2"))
+    again = await service.lease(session.id).open(lease_pb2.AppendEvents(take=2))
+    acknowledged = await again.acknowledged()
+    assert [event.seq for event in again.log] == list(range(1, again.opened.head_seq + 1))
+    assert [event.id for event in acknowledged.taken] == ["m2"]
+    assert acknowledged.head_seq == again.opened.head_seq + 1
+
+
+async def test_a_refusal_of_what_comes_with_the_opening_leaves_the_lease_held(service):
+    session = await service.create(message())
+    refused = lease_pb2.AppendEvents(events=[message("not a brain's")])
+    lease = await service.lease(session.id).open(refused)
+    assert (await refusal(lease.acknowledged())).reason is Reason.INVALID_ARGUMENT
+    assert (await service.events(session.id)).data[0].seq == 0
+    assert (await service.lease(session.id, generation=1).open()).generation == 1
+
+
+async def test_a_held_lease_takes_no_append_that_comes_with_an_opening(service):
+    session = await service.create(message())
+    held = await service.lease(session.id).open()
+    take = lease_pb2.AppendEvents(take=lease_pb2.TAKE_INPUT_NEXT)
+    other = service.lease(session.id, holder="other")
+    assert (await refusal(other.open(take))).reason is Reason.LEASE_HELD
+    assert kinds((await held.append(take=2)).taken) == ["user_message"]
 
 
 async def test_appends_are_pipelined_and_acknowledged_in_order(service):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from drover.session.v1.lease_pb2 import AppendEvents, HoldLeaseRequest
+from drover.session.v1.lease_pb2 import AppendEvents, HoldLeaseRequest, LeaseRequest
 from drover.session.v1.preview_pb2 import (
     ContentDelta,
     EventDelta,
@@ -33,32 +33,53 @@ def delta(event_id: str, text: str, index: int = 0) -> Preview:
     return Preview(event_delta=EventDelta(event_id=event_id, delta=piece))
 
 
-async def written(outbox: Outbox) -> list[HoldLeaseRequest]:
-    requests: list[HoldLeaseRequest] = []
+async def written(outbox: Outbox) -> list[LeaseRequest]:
+    return [request for message in await messages(outbox) for request in message.requests][:-1]
+
+
+async def messages(outbox: Outbox) -> list[HoldLeaseRequest]:
+    """What is written up to a renewal, which is the last."""
+    found: list[HoldLeaseRequest] = []
     done = asyncio.Event()
 
-    async def write(request: HoldLeaseRequest) -> None:
-        if request.HasField("renew"):
+    async def write(message: HoldLeaseRequest) -> None:
+        found.append(message)
+        if message.requests[-1].HasField("renew"):
             done.set()
-        else:
-            requests.append(request)
 
-    outbox.put(HoldLeaseRequest(renew={}))
+    outbox.put(LeaseRequest(renew={}))
     draining = asyncio.create_task(outbox.drain(write))
     await done.wait()
     draining.cancel()
-    return requests
+    return found
 
 
 async def test_deltas_that_wait_are_joined_in_order() -> None:
     outbox = Outbox()
     for preview in (start("a"), delta("a", "one "), delta("a", "two"), delta("a", "x", 1)):
         outbox.put_preview(preview)
-    outbox.put(HoldLeaseRequest(append=AppendEvents(request_id=1)))
+    outbox.put(LeaseRequest(append=AppendEvents(request_id=1)))
     outbox.put_preview(delta("a", "later", 1))
     requests = await written(outbox)
     deltas = [request.preview.event_delta.delta for request in requests]
     assert [piece.content.text for piece in deltas] == ["", "one two", "x", "", "later"]
+
+
+def spoken(number: int, size: int = 1) -> LeaseRequest:
+    append = AppendEvents(request_id=number)
+    append.events.add().agent_message.content.add().text.text = "x" * size
+    return LeaseRequest(append=append)
+
+
+async def test_what_waits_travels_together_within_bounds() -> None:
+    outbox = Outbox()
+    for number, size in enumerate((1, 1, 700_000, 700_000, 3_000_000, 1)):
+        outbox.put(spoken(number, size))
+    together = [
+        [request.append.request_id for request in message.requests]
+        for message in await messages(outbox)
+    ]
+    assert together == [[0, 1, 2], [3], [4], [5, 0]]  # the last one renews
 
 
 async def test_preview_that_was_dropped_once_does_not_go_on() -> None:
@@ -78,7 +99,7 @@ async def test_new_connection_repeats_appends_and_ends_previews() -> None:
     outbox.put_preview(delta("a", "seen"))
     await written(outbox)
     outbox.put_preview(delta("a", "perhaps seen"))
-    outbox.restart([HoldLeaseRequest(append=AppendEvents(request_id=7))])
+    outbox.restart([LeaseRequest(append=AppendEvents(request_id=7))])
     outbox.put_preview(delta("a", "gap"))
     outbox.put_preview(start("b"))
     requests = await written(outbox)

@@ -58,7 +58,33 @@ Global___TakeInput: _TypeAlias = TakeInput  # noqa: Y015
 
 @_typing.final
 class HoldLeaseRequest(_message.Message):
-    """What a brain says on its lease's stream. The first message is `open`."""
+    """What a brain says on its lease's stream, in order. What there is to say at
+    once travels together: a message costs more than what it carries.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseRequest]: ...
+    def __init__(
+        self,
+        *,
+        requests: _abc.Iterable[Global___LeaseRequest] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["requests", b"requests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldLeaseRequest: _TypeAlias = HoldLeaseRequest  # noqa: Y015
+
+@_typing.final
+class LeaseRequest(_message.Message):
+    """One request. The first of a stream is `open`; appends that come right behind
+    it in its message share its transaction.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -90,7 +116,7 @@ class HoldLeaseRequest(_message.Message):
     _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
 
-Global___HoldLeaseRequest: _TypeAlias = HoldLeaseRequest  # noqa: Y015
+Global___LeaseRequest: _TypeAlias = LeaseRequest  # noqa: Y015
 
 @_typing.final
 class OpenLease(_message.Message):
@@ -190,7 +216,29 @@ Global___RenewLease: _TypeAlias = RenewLease  # noqa: Y015
 
 @_typing.final
 class HoldLeaseResponse(_message.Message):
-    """What the session service says on a lease's stream."""
+    """What the session service says on a lease's stream, in order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESPONSES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def responses(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseResponse]: ...
+    def __init__(
+        self,
+        *,
+        responses: _abc.Iterable[Global___LeaseResponse] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["responses", b"responses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldLeaseResponse: _TypeAlias = HoldLeaseResponse  # noqa: Y015
+
+@_typing.final
+class LeaseResponse(_message.Message):
+    """One answer, or news."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -226,7 +274,7 @@ class HoldLeaseResponse(_message.Message):
     _WhichOneofArgType_response: _TypeAlias = _typing.Literal["response", b"response"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_response) -> _WhichOneofReturnType_response | None: ...
 
-Global___HoldLeaseResponse: _TypeAlias = HoldLeaseResponse  # noqa: Y015
+Global___LeaseResponse: _TypeAlias = LeaseResponse  # noqa: Y015
 
 @_typing.final
 class LeaseOpened(_message.Message):
