@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Never, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 import structlog
 
@@ -29,14 +29,20 @@ class Listener(Protocol):
 class Commits:
     """Writes to the store, and tells the listeners in the order of the commits.
 
+    `listeners` hear of a commit before its caller goes on, `readers` behind that: whoever waits for
+    an acknowledgement is not kept by those who only look on.
+
     A caller may be cancelled while its transaction is on the way; the news must be told all the
     same, so each transaction is a task of its own. Used as an async context manager, which ends
     once every transaction is done.
     """
 
-    def __init__(self, store: SessionStore, listeners: Sequence[Listener]) -> None:
+    def __init__(
+        self, store: SessionStore, listeners: Sequence[Listener], readers: Sequence[Listener] = ()
+    ) -> None:
         self._store = store
         self._listeners = listeners
+        self._readers = readers
         self._tasks = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
@@ -56,34 +62,39 @@ class Commits:
 
         `then` is called with the result before any later transaction is told of.
         """
-        outcome = await asyncio.shield(self._tasks.create_task(self._commit(fn, then)))
-        return outcome()
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._tasks.create_task(self._commit(fn, then, outcome))
+        return await outcome
 
     async def _commit(
         self,
         fn: Callable[[Transaction], tuple[T, News | None]],
         then: Callable[[T], None] | None,
-    ) -> Callable[[], T]:
+        outcome: asyncio.Future[T],
+    ) -> None:
         try:
             result, news = await self._store.write(fn)
+        except asyncio.CancelledError:
+            outcome.cancel()
+            raise
         except Exception as error:  # noqa: BLE001  # the caller's; a task group would stop for it
-            return _raising(error)
+            if not outcome.done():
+                outcome.set_exception(error)
+            return
         if then is not None:
             then(result)
         if news is not None:
-            self._tell(news)
-        return lambda: result
+            self._tell(self._listeners, news)
+        # Its caller is scheduled here, before what the readers are woken for.
+        if not outcome.done():
+            outcome.set_result(result)
+        if news is not None:
+            self._tell(self._readers, news)
 
-    def _tell(self, news: News) -> None:
-        for listener in self._listeners:
+    @staticmethod
+    def _tell(listeners: Sequence[Listener], news: News) -> None:
+        for listener in listeners:
             try:
                 listener.hear(news)
             except Exception:  # noqa: BLE001  # what is durable is acknowledged all the same
                 _log.exception("news_unheard", session_id=news.ref.session_id)
-
-
-def _raising(error: Exception) -> Callable[[], Never]:
-    def fail() -> Never:
-        raise error
-
-    return fail

@@ -68,12 +68,12 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     feed, leases = Feed(), Leases()
     brains = [BrainClient(address, channel(address)) for address in settings.brain_addresses]
     dispatcher = Dispatcher(brains, store)
-    listeners: list[Listener] = [dispatcher, leases, feed]
+    listeners: list[Listener] = [dispatcher, leases]
     releases = None
     if settings.hands_address:
         releases = HandReleases(store, HandsClient(channel(settings.hands_address)))
         listeners.append(releases)
-    commits = await stack.enter_async_context(Commits(store, listeners))
+    commits = await stack.enter_async_context(Commits(store, listeners, [feed]))
     parts = Parts(
         store=store,
         commits=commits,

@@ -98,7 +98,7 @@ class World:
         )
 
         def fn(tx):
-            opened = holding.open_lease(tx, self.ref, request)
+            opened = holding.open_lease(tx, self.ref, request, (), self.ids)
             return opened, opened.news
 
         opened = self.do(fn)

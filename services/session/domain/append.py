@@ -67,8 +67,19 @@ def append(
         raise not_found(holder.ref)
     lease.check(state, holder.generation)
     lease.renew(state, now)
-    expires_at = now + lease.LEASE_MICROS
     sent_seq = state.head_seq if holder.sent_seq is None else holder.sent_seq
+    return append_to(tx, state, sent_seq, requests, ids)
+
+
+def append_to(
+    tx: Transaction,
+    state: SessionState,
+    sent_seq: int,
+    requests: Sequence[lease_pb2.AppendEvents],
+    ids: IdSource,
+) -> Appends:
+    """As `append`, for the holder of a lease that was just taken or renewed, and saves `state`."""
+    now = tx.now()
     acknowledged: list[lease_pb2.Appended] = []
     stamped: list[event_pb2.Event] = []
     refusal = None
@@ -96,7 +107,7 @@ def append(
         ends=bool(stamped) and state.activity.status is Status.TERMINATED,
         released=state.lease_expires_at is None,
     )
-    return Appends(acknowledged, refusal, news, sent_seq, expires_at)
+    return Appends(acknowledged, refusal, news, sent_seq, now + lease.LEASE_MICROS)
 
 
 def emit(

@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 
 from chassis.errors import DroverError, Reason
 from services.session.domain import inbox, lease, lifecycle
+from services.session.domain.append import append_to
 from services.session.domain.news import News
 from services.session.domain.ports import LogQuery
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chassis.ids import IdSource
     from drover.event.v1 import event_pb2
     from drover.session.v1 import lease_pb2
+    from services.session.domain.append import Appends
     from services.session.domain.lifecycle import Snapshot
     from services.session.domain.ports import Transaction
     from services.session.domain.session import SessionRef
@@ -23,16 +28,26 @@ SLICE_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A lease as it was taken: the session, what waits for the brain, and the log's first slice."""
+    """A lease as it was taken: the session, what waits for the brain, and the log's first slice.
+
+    `appends` is what became of the requests that came with the opening, if there were any.
+    """
 
     snapshot: Snapshot
     input: lease_pb2.InputWaiting
     first: list[event_pb2.Event]
+    appends: Appends | None
     news: News
 
 
-def open_lease(tx: Transaction, ref: SessionRef, request: lease_pb2.OpenLease) -> Opened:
-    """Takes the lease for a brain, or takes it up again.
+def open_lease(
+    tx: Transaction,
+    ref: SessionRef,
+    request: lease_pb2.OpenLease,
+    with_it: Sequence[lease_pb2.AppendEvents],
+    ids: IdSource,
+) -> Opened:
+    """Takes the lease for a brain, or takes it up again, and appends what came with the request.
 
     Raises NOT_FOUND, ARCHIVED, LEASE_HELD, LEASE_LOST, and INVALID_ARGUMENT for a position that
     the log has not reached.
@@ -47,10 +62,13 @@ def open_lease(tx: Transaction, ref: SessionRef, request: lease_pb2.OpenLease) -
         lease.resume(state, request.generation, request.holder, now)
     else:
         lease.acquire(state, request.holder, now)
-    tx.save(state)
     first = next_slice(tx, ref, request.after_seq, state.head_seq)
-    news = News(ref, generation=state.generation)
-    return Opened(snapshot, inbox.summary(state.waiting), first, news)
+    waiting = inbox.summary(state.waiting)
+    if with_it:
+        appends = append_to(tx, state, state.head_seq, with_it, ids)
+        return Opened(snapshot, waiting, first, appends, appends.news)
+    tx.save(state)
+    return Opened(snapshot, waiting, first, None, News(ref, generation=state.generation))
 
 
 def next_slice(tx: Transaction, ref: SessionRef, after: int, upto: int) -> list[event_pb2.Event]:

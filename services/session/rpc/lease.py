@@ -83,9 +83,9 @@ class _Stream:
         """
         with_it = [r.append for r in itertools.takewhile(lambda r: r.HasField("append"), more)]
         try:
-            opened, appends = await self._open(opening, with_it)
-            await self._send_opening(opened, opening.after_seq, appends)
-            if appends is not None and self._concludes(appends):
+            opened = await self._open(opening, with_it)
+            await self._send_opening(opened, opening.after_seq)
+            if opened.appends is not None and self._concludes(opened.appends):
                 return
             async with asyncio.TaskGroup() as tasks:
                 reading = tasks.create_task(self._read(more[len(with_it) :], messages))
@@ -96,36 +96,28 @@ class _Stream:
 
     async def _open(
         self, request: pb.OpenLease, with_it: Sequence[pb.AppendEvents]
-    ) -> tuple[holding.Opened, Appends | None]:
-        def hold(result: tuple[holding.Opened, Appends | None]) -> None:
-            opened, appends = result
-            state = opened.snapshot.state
+    ) -> holding.Opened:
+        def hold(opened: holding.Opened) -> None:
+            state, appends = opened.snapshot.state, opened.appends
             self._held.generation = state.generation
             self._sent_seq = state.head_seq if appends is None else appends.sent_seq
             self._parts.leases.add(self._ref.session_id, self._held)
 
-        def write(tx: Transaction) -> tuple[tuple[holding.Opened, Appends | None], News]:
-            opened = holding.open_lease(tx, self._ref, request)
-            if not with_it:
-                return (opened, None), opened.news
-            state = opened.snapshot.state
-            holder = Holder(self._ref, state.generation, state.head_seq)
-            appends = append(tx, holder, with_it, self._parts.ids)
-            return (opened, appends), appends.news
+        def write(tx: Transaction) -> tuple[holding.Opened, News]:
+            opened = holding.open_lease(tx, self._ref, request, with_it, self._parts.ids)
+            return opened, opened.news
 
         # Held from the very commit on, or input that comes right behind it would go unheard.
-        opened, appends = await self._parts.commits.write(write, then=hold)
+        opened = await self._parts.commits.write(write, then=hold)
         _log.info(
             "lease_opened",
             session_id=self._ref.session_id,
             generation=self._held.generation,
             holder=request.holder,
         )
-        return opened, appends
+        return opened
 
-    async def _send_opening(
-        self, opened: holding.Opened, after_seq: int, appends: Appends | None
-    ) -> None:
+    async def _send_opening(self, opened: holding.Opened, after_seq: int) -> None:
         state = opened.snapshot.state
         responses = [
             pb.LeaseResponse(
@@ -146,8 +138,8 @@ class _Stream:
                 await self._send(responses)
                 responses = []
             events = await self._slice(position, state.head_seq)
-        if appends is not None:
-            responses += _acknowledgements(appends)
+        if opened.appends is not None:
+            responses += _acknowledgements(opened.appends)
         await self._send(responses)
 
     async def _slice(self, after: int, upto: int) -> list[event_pb2.Event]:

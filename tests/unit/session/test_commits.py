@@ -55,6 +55,27 @@ async def test_news_is_told_in_the_order_of_the_commits():
     assert listener.heard == [f"sesn_{number}" for number in range(20)]
 
 
+async def test_a_caller_goes_on_behind_the_listeners_and_before_the_readers_work():
+    store, order = Store(), []
+    store.gate.set()
+
+    class Waking:
+        def __init__(self, name):
+            self.name = name
+
+        def hear(self, _one):
+            asyncio.get_running_loop().call_soon(order.append, self.name)
+
+    async def write(commits):
+        await commits.write(lambda _tx: (None, news(1)))
+        order.append("caller")
+
+    async with Commits(store, [Waking("listener")], [Waking("reader")]) as commits:
+        await write(commits)
+        await asyncio.sleep(0)
+    assert order == ["listener", "caller", "reader"]
+
+
 async def test_a_failed_transaction_is_told_to_its_caller_only():
     store, listener = Store(), Listener()
     store.gate.set()
