@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, insert, select, update
 
 from services.session.domain.event import CallKind
 from services.session.domain.ports import Call, CallState
+from services.session.store.prepared import Prepared
 from services.session.store.tables import calls
 
 if TYPE_CHECKING:
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-_INSERT = insert(calls)
+_INSERT = Prepared(insert(calls))
 _SELECT = select(calls.c.call_id, calls.c.kind, calls.c.state, calls.c.result_id).where(
     calls.c.session_id == bindparam("session"),
     calls.c.call_id.in_(bindparam("ids", expanding=True)),
 )
-_UPDATE = (
+_UPDATE = Prepared(
     update(calls)
     .where(calls.c.session_id == bindparam("session"), calls.c.call_id == bindparam("call"))
     .values(state=bindparam("to_state"), result_id=bindparam("result"))
@@ -38,8 +39,8 @@ def get(connection: Connection, session_id: str, call_ids: Collection[str]) -> d
 
 def add(connection: Connection, session_id: str, new: Sequence[Call]) -> None:
     """Adds calls."""
-    connection.execute(
-        _INSERT,
+    _INSERT.execute_each(
+        connection,
         [
             {
                 "session_id": session_id,
@@ -55,8 +56,8 @@ def add(connection: Connection, session_id: str, new: Sequence[Call]) -> None:
 
 def save(connection: Connection, session_id: str, changed: Sequence[Call]) -> None:
     """Writes how far calls are."""
-    connection.execute(
-        _UPDATE,
+    _UPDATE.execute_each(
+        connection,
         [
             {
                 "session": session_id,

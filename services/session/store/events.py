@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, insert, select
 
 from drover.event.v1 import event_pb2
 from services.session.domain.log import micros_of
+from services.session.store.prepared import Prepared
 from services.session.store.tables import events
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Sequence[Any]")
 
-_INSERT = insert(events)
+_INSERT = Prepared(insert(events))
 _IDS = select(events.c.event_id).where(
     events.c.session_id == bindparam("session"),
     events.c.event_id.in_(bindparam("ids", expanding=True)),
@@ -32,8 +33,8 @@ _BODIES = select(events.c.event_id, events.c.body).where(
 
 def append(connection: Connection, session_id: str, entries: Sequence[LogEntry]) -> None:
     """Adds stamped events."""
-    connection.execute(
-        _INSERT,
+    _INSERT.execute_each(
+        connection,
         [
             {
                 "session_id": session_id,

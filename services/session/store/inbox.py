@@ -10,6 +10,7 @@ from drover.event.v1 import event_pb2
 from services.session.domain.event import InputClass
 from services.session.domain.ports import InboxEntry
 from services.session.store.events import within
+from services.session.store.prepared import Prepared
 from services.session.store.tables import events, inbox
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from services.session.domain.ports import InboxQuery
 
-_INSERT = insert(inbox)
+_INSERT = Prepared(insert(inbox))
 _WAITING = (
     select(inbox.c.position, inbox.c.kind, inbox.c.type, inbox.c.body)
     .where(
@@ -30,7 +31,7 @@ _WAITING = (
     .order_by(inbox.c.position)
     .limit(bindparam("most", type_=Integer))
 )
-_TAKE = (
+_TAKE = Prepared(
     update(inbox)
     .where(inbox.c.session_id == bindparam("session"), inbox.c.position == bindparam("place"))
     .values(taken_seq=bindparam("seq"), body=b"")
@@ -44,8 +45,8 @@ _FIND = select(inbox.c.event_id, inbox.c.body).where(
 
 def enqueue(connection: Connection, session_id: str, entries: Sequence[InboxEntry]) -> None:
     """Adds events that wait."""
-    connection.execute(
-        _INSERT,
+    _INSERT.execute_each(
+        connection,
         [
             {
                 "session_id": session_id,
@@ -76,8 +77,8 @@ def waiting(
 
 def take(connection: Connection, session_id: str, taken: Sequence[tuple[int, int]]) -> None:
     """Marks positions as taken, each with the log position that it became."""
-    connection.execute(
-        _TAKE, [{"session": session_id, "place": place, "seq": seq} for place, seq in taken]
+    _TAKE.execute_each(
+        connection, [{"session": session_id, "place": place, "seq": seq} for place, seq in taken]
     )
 
 

@@ -30,6 +30,7 @@ from services.session.domain.session import (
     Stop,
     Waiting,
 )
+from services.session.store.prepared import Prepared
 from services.session.store.tables import details, sessions
 
 if TYPE_CHECKING:
@@ -41,11 +42,13 @@ if TYPE_CHECKING:
 
 _FIXED = {"id", "workspace_id", "agent_id", "agent_version", "primary_thread_id", "created_at"}
 
-_SELECT = select(sessions).where(
-    sessions.c.id == bindparam("session_id"), sessions.c.workspace_id == bindparam("workspace")
+_SELECT = Prepared(
+    select(sessions).where(
+        sessions.c.id == bindparam("session_id"), sessions.c.workspace_id == bindparam("workspace")
+    )
 )
 _INSERT = insert(sessions)
-_UPDATE = (
+_UPDATE = Prepared(
     update(sessions)
     .where(sessions.c.id == bindparam("session_id"))
     .values({column: bindparam(column.name) for column in sessions.c if column.name not in _FIXED})
@@ -71,7 +74,7 @@ _SHOWN = case(
     else_=sessions.c.status,
 )
 
-_SELECT_DETAILS = select(details).where(details.c.session_id == bindparam("session"))
+_SELECT_DETAILS = Prepared(select(details).where(details.c.session_id == bindparam("session")))
 _INSERT_DETAILS = insert(details)
 _UPDATE_DETAILS = (
     update(details)
@@ -82,9 +85,9 @@ _UPDATE_DETAILS = (
 
 def get(connection: Connection, ref: SessionRef) -> SessionState | None:
     """A session's state."""
-    row = connection.execute(
-        _SELECT, {"session_id": ref.session_id, "workspace": ref.workspace_id}
-    ).one_or_none()
+    row = _SELECT.execute(
+        connection, {"session_id": ref.session_id, "workspace": ref.workspace_id}
+    ).fetchone()
     return None if row is None else _state(row)
 
 
@@ -104,7 +107,7 @@ def add(connection: Connection, state: SessionState, large: SessionDetails) -> N
 
 def save(connection: Connection, state: SessionState) -> None:
     """Writes what of a state changes."""
-    connection.execute(_UPDATE, {"session_id": state.id} | _values(state))
+    _UPDATE.execute(connection, {"session_id": state.id} | _values(state))
 
 
 def remove(connection: Connection, session_id: str) -> None:
@@ -123,7 +126,7 @@ def needs(connection: Connection, now: int, limit: int) -> list[Need]:
 
 def get_details(connection: Connection, session_id: str) -> SessionDetails:
     """The large part of a session."""
-    return _details(connection.execute(_SELECT_DETAILS, {"session": session_id}).one())
+    return _details(_SELECT_DETAILS.execute(connection, {"session": session_id}).fetchone())
 
 
 def save_details(connection: Connection, session_id: str, large: SessionDetails) -> None:
@@ -181,7 +184,7 @@ def _state(row: Sequence[Any]) -> SessionState:
         inbox_tail=row[15],
         waiting=Waiting(row[16], row[17], row[18]),
         unanswered=row[19],
-        needs_brain=row[20],
+        needs_brain=bool(row[20]),
         generation=row[21],
         holder=row[22],
         lease_expires_at=row[23],

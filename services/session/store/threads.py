@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import bindparam, insert, select, update
 
 from services.session.domain.session import Activity, Status, ThreadState
+from services.session.store.prepared import Prepared
 from services.session.store.tables import threads
 
 if TYPE_CHECKING:
@@ -14,13 +15,13 @@ if TYPE_CHECKING:
 
 _FIXED = {"id", "session_id", "parent_thread_id", "created_at"}
 
-_SELECT = (
+_SELECT = Prepared(
     select(threads)
     .where(threads.c.session_id == bindparam("session"))
     .order_by(threads.c.parent_thread_id.is_not(None), threads.c.created_at, threads.c.id)
 )
 _INSERT = insert(threads)
-_UPDATE = (
+_UPDATE = Prepared(
     update(threads)
     .where(threads.c.id == bindparam("thread"))
     .values({column: bindparam(column.name) for column in threads.c if column.name not in _FIXED})
@@ -39,7 +40,7 @@ def of_session(connection: Connection, session_id: str) -> list[ThreadState]:
             archived_at=row[5],
             activity=Activity(Status(row[6]), row[7], row[8], row[9]),
         )
-        for row in connection.execute(_SELECT, {"session": session_id})
+        for row in _SELECT.execute(connection, {"session": session_id})
     ]
 
 
@@ -56,7 +57,7 @@ def add(connection: Connection, thread: ThreadState) -> None:
 
 def save(connection: Connection, thread: ThreadState) -> None:
     """Writes what of a thread changes."""
-    connection.execute(_UPDATE, {"thread": thread.id} | _values(thread))
+    _UPDATE.execute(connection, {"thread": thread.id} | _values(thread))
 
 
 def _values(thread: ThreadState) -> dict[str, Any]:
