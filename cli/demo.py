@@ -7,12 +7,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.rule import Rule
+from rich.text import Text
 
 from cli.launched import LaunchedStack
 from cli.task import SYSTEM, Task
-from cli.transcript import Transcript, plain, usage_line
+from cli.terminal import Terminal, plain
+from cli.transcript import Transcript, usage_line
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
@@ -50,25 +51,27 @@ def question() -> str:
 
 def run_demo(text: str | None, *, model: str) -> int:
     """Runs the demo, or the task `text`, and returns an exit code. Data of a failure is kept."""
-    console = Console()
+    console = Terminal()
     data = Path(tempfile.mkdtemp(prefix="drover-demo-"))
     kept = True
     try:
-        console.print(f"starting a stack over {data}", style="dim", highlight=False, soft_wrap=True)
+        console.say(f"starting a stack over {data}", "dim")
         with LaunchedStack(data) as stack:
-            console.print(f"ready    {stack.target.url}", style="dim", highlight=False)
-            ending = _converse(stack.target.client(), text or question(), model, console)
+            console.say(f"ready    {stack.target.url}", "dim")
+            ending = _converse(
+                stack.target.client(), question() if text is None else text, model, console
+            )
             _print_files(data, console)
         kept = ending.exit_code != 0
         return ending.exit_code
     finally:
         if kept:
-            console.print(f"what happened is kept in {data}", style="yellow", soft_wrap=True)
+            console.say(f"what happened is kept in {data}", "yellow")
         else:
             shutil.rmtree(data, ignore_errors=True)
 
 
-def _converse(client: Anthropic, text: str, model: str, console: Console) -> Ending:
+def _converse(client: Anthropic, text: str, model: str, console: Terminal) -> Ending:
     agent = client.beta.agents.create(
         name="clerk",
         model=model,
@@ -84,23 +87,23 @@ def _converse(client: Anthropic, text: str, model: str, console: Console) -> End
         ("environment", environment.id),
         ("session", session.id),
     ):
-        console.print(f"{what:<12} {identity}", style="dim", highlight=False)
+        console.say(f"{what:<12} {identity}", "dim")
     ending = Task(client, session.id, show=Transcript(console, every=True).show).run(text)
     usage = client.beta.sessions.retrieve(session.id).usage
     if usage is not None:
         console.print(Rule("usage"))
-        console.print(usage_line(usage).removeprefix("usage: "), highlight=False)
+        console.say(usage_line(usage).removeprefix("usage: "))
     return ending
 
 
-def _print_files(data: Path, console: Console) -> None:
+def _print_files(data: Path, console: Terminal) -> None:
     """Prints what the agent left for its user."""
     for outputs in sorted(data.glob("hands/**/outputs")):
         for file in sorted(path for path in outputs.rglob("*") if _is_plain_file(path)):
-            console.print(Rule(str(file.relative_to(outputs))))
+            console.print(Rule(Text(plain(str(file.relative_to(outputs))))))
             with file.open("rb") as opened:
                 text = opened.read(_MAX_SHOWN).decode(errors="replace")
-            console.print(plain(text), markup=False, highlight=False, soft_wrap=True)
+            console.say(text)
 
 
 def _is_plain_file(path: Path) -> bool:

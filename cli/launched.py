@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
+from cli.stack import ports
 from cli.stack.installation import Installation
 from cli.target import Target
 
@@ -29,8 +30,8 @@ class LaunchFailedError(Exception):
 class LaunchedStack:
     """`drover up` over the directory `data`, on a free port unless one is given.
 
-    A context manager: ready when entered, stopped when left. `environment` replaces this process's.
-    Its output goes to DATA/up.log.
+    A context manager: ready when entered, stopped when left. However this process ends, the stack
+    ends after it. `environment` replaces this process's. Its output goes to DATA/up.log.
     """
 
     data: Path
@@ -49,7 +50,7 @@ class LaunchedStack:
     def target(self) -> Target:
         """Its URL and key, while it runs."""
         address = self.installation.address_file("gateway").read_text().strip()
-        return Target(f"http://{address}", self.installation.key_file.read_text().strip())
+        return Target(ports.url_of(address), self.installation.key_file.read_text().strip())
 
     @property
     def pid(self) -> int:
@@ -64,22 +65,21 @@ class LaunchedStack:
         """Starts the stack and returns once it is ready. Raises `LaunchFailedError`."""
         self.data.mkdir(parents=True, exist_ok=True)
         output = self.data / "up.log"
-        arguments = ["--data", str(self.data), "--port", str(self.port), "--brains"]
+        arguments = ["--data", str(self.data), "--port", str(self.port), "--attended", "--brains"]
         with output.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603  # our own program
                 [sys.executable, "-P", "-m", "cli.main", "up", *arguments, str(self.brains)],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # never written to: it closes when this process ends
                 stdout=log,
                 stderr=log,
                 env=None if self.environment is None else dict(self.environment),
                 start_new_session=True,
             )
-        deadline = time.monotonic() + self.ready_deadline
-        while not _says_ready(output):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise LaunchFailedError(output.read_text(errors="replace"))
-            time.sleep(0.02)
+        try:
+            self._await_ready(output)
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     def stop(self) -> int:
@@ -87,7 +87,9 @@ class LaunchedStack:
         process = self._running()
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        return process.wait(_STOP_DEADLINE)
+        code = process.wait(_STOP_DEADLINE)
+        _hang_up(process)
+        return code
 
     def kill(self) -> None:
         """Kills the supervisor; its services die with it."""
@@ -95,12 +97,20 @@ class LaunchedStack:
         if process.poll() is None:
             process.kill()
         process.wait()
+        _hang_up(process)
 
     def kill_service(self, name: str) -> int:
         """Kills a service with SIGKILL; returns the pid that it had."""
         pid = self.pid_of(name)
         os.kill(pid, signal.SIGKILL)
         return pid
+
+    def _await_ready(self, output: Path) -> None:
+        deadline = time.monotonic() + self.ready_deadline
+        while not _says_ready(output):
+            if self._running().poll() is not None or time.monotonic() > deadline:
+                raise LaunchFailedError(output.read_text(errors="replace"))
+            time.sleep(0.02)
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
@@ -121,6 +131,11 @@ class LaunchedStack:
             self.stop()
         except subprocess.TimeoutExpired:
             self.kill()
+
+
+def _hang_up(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 def _says_ready(output: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from contextlib import contextmanager
 from importlib import metadata
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +20,21 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
 )
+
+
+def directory(name: str) -> Path:
+    """The directory of that name, there or not. Raises `typer.BadParameter`."""
+    if not name:
+        msg = "an empty name names no directory"
+        raise typer.BadParameter(msg)
+    path = Path(name)
+    if path.exists() and not path.is_dir():
+        msg = f"{name} is not a directory"
+        raise typer.BadParameter(msg)
+    return path
+
 
 Data = Annotated[
     Path,
@@ -29,9 +42,11 @@ Data = Annotated[
         "--data",
         envvar="DROVER_DATA_DIR",
         help="Directory of all durable data, keys and logs.",
-        file_okay=False,
+        parser=directory,
+        metavar="DIR",
     ),
 ]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the API; 0 takes a free one.")]
 Url = Annotated[
     str | None,
     typer.Option(
@@ -54,12 +69,13 @@ def up(
     *,
     data: Data = DEFAULT_DATA,
     host: Annotated[str, typer.Option(help="Address that the API listens on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the API; 0 takes a free one.")
-    ] = 8080,
+    port: Port = 8080,
     brains: Annotated[int, typer.Option(min=1, max=64, help="Number of brain processes.")] = 2,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print the ready line and errors only.")
+    ] = False,
+    attended: Annotated[
+        bool, typer.Option("--attended", hidden=True, help="End with the standard input too.")
     ] = False,
 ) -> None:
     """Runs the whole stack in the foreground, until Ctrl-C.
@@ -72,7 +88,7 @@ def up(
     from cli.up import CannotStartError, run_stack
 
     try:
-        run_stack(data, host=host, port=port, brains=brains, quiet=quiet)
+        run_stack(data, host=host, port=port, brains=brains, quiet=quiet, attended=attended)
     except CannotStartError as error:
         fail(str(error))
 
@@ -94,13 +110,14 @@ def run(
     """Runs a task on a running stack, in a new session, and streams it.
 
     Ctrl-C interrupts the agent. The exit code tells why the session stopped: 0 end_turn,
-    3 requires_action, 4 retries_exhausted, 5 budget_reached, 6 refusal, 7 terminated; 1 an error.
+    3 requires_action, 4 retries_exhausted, 5 budget_reached, 6 refusal, 7 terminated,
+    130 interrupted; 1 an error.
     """
     from cli.run import run_task
     from cli.target import resolve
 
     with told_errors():
-        text = sys.stdin.read() if task == "-" else task
+        text = said(sys.stdin.read() if task == "-" else task)
         client = resolve(url, api_key, data).client()
         ending = run_task(
             client, text, agent=agent, environment=environment, model=model, every=every
@@ -125,6 +142,8 @@ def tail(
     from cli.target import resolve
 
     with told_errors():
+        if not session:
+            fail("an empty id names no session")
         tail_session(resolve(url, api_key, data).client(), session, follow=follow, as_json=json)
 
 
@@ -139,13 +158,13 @@ def demo(
     from cli.demo import run_demo
 
     with told_errors():
-        raise typer.Exit(run_demo(task, model=model))
+        raise typer.Exit(run_demo(None if task is None else said(task), model=model))
 
 
 @app.command()
 def doctor(
     data: Data = DEFAULT_DATA,
-    port: Annotated[int, typer.Option(help="Port that the API is to have.")] = 8080,
+    port: Port = 8080,
 ) -> None:
     """Says what this machine has, and what to do about what it lacks.
 
@@ -167,10 +186,45 @@ def config() -> None:
 @app.command()
 def version() -> None:
     """Prints Drover's version."""
+    print_version(wanted=True)
+
+
+@app.callback()
+def options(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print Drover's version and exit.",
+            is_eager=True,
+            callback=lambda wanted: print_version(wanted=wanted),
+        ),
+    ] = False,
+) -> None:
+    """An open, self-hosted managed-agent platform."""
+
+
+def print_version(*, wanted: bool) -> None:
+    """Prints the version of the package and ends the command, if that is wanted."""
+    if not wanted:
+        return
     try:
         print(metadata.version("drover"))
     except metadata.PackageNotFoundError:
         print("0.0+uninstalled")  # run from a checkout
+    raise typer.Exit
+
+
+def said(task: str) -> str:
+    """A task that can be sent. Ends the command if there is nothing to do, or no text."""
+    if not task.strip():
+        fail("the task is empty: say what the agent is to do")
+    try:
+        task.encode()
+    except UnicodeEncodeError:
+        fail("the task is not UTF-8 text")
+    return task
 
 
 @contextmanager
@@ -182,6 +236,8 @@ def told_errors() -> Iterator[None]:
     from cli.launched import LaunchFailedError
     from cli.target import NoTargetError
 
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     except NoTargetError as error:
@@ -191,7 +247,12 @@ def told_errors() -> Iterator[None]:
     except (anthropic.APIConnectionError, ConnectionLostError) as error:
         fail(f"the stack does not answer ({error}): is `drover up` running?")
     except anthropic.APIStatusError as error:
-        fail(f"{error.status_code}: {told_by(error.body) or error.message}")
+        told = told_by(error.body) or f"{error.request.url} does not speak Drover's API"
+        fail(f"{error.status_code}: {told}")
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        fail(f"{error.filename or 'the output'}: {error.strerror}")
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -205,14 +266,18 @@ def told_by(body: object) -> str:
 
 def fail(message: str, code: int = 1) -> NoReturn:
     """Ends the command with a message on standard error."""
-    Console(stderr=True).print(
-        f"drover: {message}", style="red", markup=False, highlight=False, soft_wrap=True
-    )
+    from cli.terminal import Terminal
+
+    Terminal(stderr=True).say(f"drover: {message}", "red")
     raise typer.Exit(code)
 
 
 def main() -> None:
     """Entry point of the console script."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Until a command has something to put in order, Ctrl-C ends it without further ado: an
+        # exception out of the middle of an import says nothing to anybody.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     app()
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.prompt import Confirm
 
 from cli.task import Task, default_agent, default_environment
+from cli.terminal import Terminal
 from cli.transcript import Transcript, usage_line
 
 if TYPE_CHECKING:
@@ -29,19 +29,19 @@ def run_task(
     every: bool,
 ) -> Ending:
     """Runs `text` in a new session and shows it; without an agent the default one does it."""
-    console = Console()
+    console = Terminal()
     session = client.beta.sessions.create(
-        agent=agent or default_agent(client, model).id,
-        environment_id=environment or default_environment(client).id,
+        agent=default_agent(client, model).id if agent is None else agent,
+        environment_id=default_environment(client).id if environment is None else environment,
         title=_title(text),
     )
-    console.print(f"session  {session.id}", style="dim", highlight=False, soft_wrap=True)
+    console.say(f"session  {session.id}", "dim")
     transcript = Transcript(console, every=every)
     allow = _ask if sys.stdin.isatty() and sys.stdout.isatty() else None
     ending = Task(client, session.id, show=transcript.show, allow=allow).run(text)
     usage = client.beta.sessions.retrieve(session.id).usage
     if usage is not None:
-        console.print(usage_line(usage), style="dim", highlight=False, soft_wrap=True)
+        console.say(usage_line(usage), "dim")
     return ending
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pydantic_core import PydanticUndefined
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from chassis.secret import Secret
 from chassis.settings import Settings
 from cli.stack.plan import Plan
+from cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -79,7 +79,7 @@ def show_settings(environ: Mapping[str, str] = os.environ) -> None:
             continue
         value = shown_value(variable, environ.get(variable))
         table.add_row(variable, escape(value) or "[dim]not set[/]", reader, description)
-    Console().print(table, highlight=False)
+    Terminal().print(table, highlight=False)
 
 
 def shown_value(variable: str, value: str | None) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from anthropic import Anthropic
 
+from cli.stack import ports
 from cli.stack.installation import Installation
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 
 
 class NoTargetError(Exception):
-    """Nothing says which key to use; the message says how to name one."""
+    """Nothing says which stack or key to use; the message says how to name one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,21 @@ class Target:
 def resolve(url: str | None, key: str | None, data: Path) -> Target:
     """The target that is named, else the stack that runs over the directory `data`.
 
-    Raises `NoTargetError` if no key is known.
+    Raises `NoTargetError` if no key is known, or if the one that is kept has no stack to open.
     """
     installation = Installation(data)
     address = installation.address_file("gateway")
     if url is None:
-        url = f"http://{address.read_text().strip()}" if address.exists() else DEFAULT_URL
+        if address.exists():
+            url = ports.url_of(address.read_text().strip())
+        elif key is None and installation.key_file.exists():
+            msg = (
+                f"no stack runs over {data}: start it with `drover up`, name another directory "
+                f"with --data, or give --url"
+            )
+            raise NoTargetError(msg)
+        else:
+            url = DEFAULT_URL
     if key is None:
         if not installation.key_file.exists():
             msg = (

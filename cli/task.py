@@ -31,12 +31,13 @@ EXIT_CODES = {
     "budget_reached": 5,
     "refusal": 6,
     "terminated": 7,
+    "interrupted": 130,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a turn ended: the stop reason, or `terminated`; and the calls that wait for an answer."""
+    """How a turn ended: the stop reason, `terminated` or `interrupted`; and which calls wait."""
 
     reason: str
     waiting: tuple[str, ...] = ()
@@ -68,20 +69,26 @@ class Task:
         self._allow = allow
         self._follower = Follower(client, session_id)
         self._asking: dict[str, str] = {}
+        self._said = False
         self._begun = False
 
     def run(self, text: str) -> Ending:
         """Sends the message and shows what happens until the session waits for its user.
 
-        A KeyboardInterrupt interrupts the session, a second one goes on to the caller.
+        A KeyboardInterrupt interrupts the session, a second one goes on to the caller. So does one
+        that comes before there is anything to interrupt.
         """
         try:
             return self._follow(self._follower.follow(lambda: self._say(text)))
         except KeyboardInterrupt:
+            if not self._said:
+                raise
             self._events.send(self._session_id, events=[{"type": "user.interrupt"}])
-            return self._follow(self._follower.follow())
+            ending = self._follow(self._follower.follow())
+            return Ending("interrupted") if ending.reason == "end_turn" else ending
 
     def _say(self, text: str) -> None:
+        self._said = True
         self._events.send(
             self._session_id,
             events=[{"type": "user.message", "content": [{"type": "text", "text": text}]}],

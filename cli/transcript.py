@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
+
+from cli.terminal import plain, verbatim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     )
     Usage = beta.BetaManagedAgentsSessionUsage | sdk.BetaManagedAgentsSessionUsageSnapshot
 
-# Bytes with which text could take over a terminal; tab and line feed are not among them.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _HEAD_LINES = 12
 _TAIL_LINES = 4
 _MAX_WIDTH = 400
@@ -156,21 +155,14 @@ class Transcript:
             self._line(text, "dim")
 
     def _line(self, text: str, style: str | None = None) -> None:
-        self._console.print(plain(text), style=style, markup=False, highlight=False, soft_wrap=True)
+        verbatim(self._console, text, style)
 
     def _write(self, text: str) -> None:
-        self._console.print(plain(text), end="", markup=False, highlight=False, soft_wrap=True)
+        verbatim(self._console, text, end="")
 
     def _block(self, text: str, style: str | None = None) -> None:
         for line in shortened(plain(text)):
-            self._console.print(
-                f"  │ {line}", style=style, markup=False, highlight=False, soft_wrap=True
-            )
-
-
-def plain(text: str) -> str:
-    """Text without the control characters that could move a cursor or retitle a terminal."""
-    return _CONTROL.sub("", text)
+            verbatim(self._console, f"  │ {line}", style)
 
 
 def shortened(text: str) -> list[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from rich.console import Console
 
 from chassis.clock import SystemClock
 from cli.stack import ports
@@ -19,6 +19,7 @@ from cli.stack.probe import NetworkProbe
 from cli.stack.reaper import Reaper
 from cli.stack.service import Change, Stage
 from cli.stack.supervisor import FailedError, Supervisor
+from cli.terminal import SteadyTerminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,14 +29,7 @@ if TYPE_CHECKING:
 # A stack that was killed needs a moment to let go of its directory.
 _LOCK_PATIENCE = 2.0  # s
 _TAIL_LINES = 12
-
-
-class SteadyConsole(Console):
-    """A console whose reader may go away: a stack does not end because nobody watches it."""
-
-    def on_broken_pipe(self) -> None:
-        """Prints to nowhere from now on."""
-        self.file = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+_INPUT = 4096  # bytes read of what an attended stack is sent, to no effect
 
 
 class CannotStartError(Exception):
@@ -50,8 +44,8 @@ class StackDisplay:
     installation: Installation
     url: str
     key: str = field(repr=False)
-    out: Console
-    err: Console
+    out: SteadyTerminal
+    err: SteadyTerminal
     quiet: bool = False
     started: float = field(default_factory=time.monotonic)
     _is_ready: bool = False
@@ -60,29 +54,21 @@ class StackDisplay:
         """A line for each service that comes up, and for each that dies."""
         if change.stage is Stage.LISTENING and not self.quiet:
             address = next(part.address for part in self.plan.parts if part.name == change.name)
-            self.out.print(
-                f"{change.name:<12} {address:<22} pid {change.pid:<8} {self._elapsed()}",
-                highlight=False,
-            )
+            self.out.say(f"{change.name:<12} {address:<22} pid {change.pid:<8} {self._elapsed()}")
         elif change.stage is Stage.DIED:
-            self._complain(f"{change.name}: {change.detail}; starting it again", style="yellow")
+            self.err.say(f"{change.name}: {change.detail}; starting it again", "yellow")
             if not self._is_ready:
                 self._show_log(change.name)
 
     def ready(self) -> None:
         """The one ready line."""
         self._is_ready = True
-        self.out.print(
-            f"ready  {self.url}  key {self.key}",
-            style="bold green",
-            highlight=False,
-            soft_wrap=True,
-        )
+        self.out.say(f"ready  {self.url}  key {self.key}", "bold green")
 
     def stopping(self, reason: str) -> None:
         """Why the stack stops."""
         if not self.quiet:
-            self.out.print(f"stopping: {reason}", markup=False, highlight=False, soft_wrap=True)
+            self.out.say(f"stopping: {reason}")
 
     def _elapsed(self) -> str:
         return f"{time.monotonic() - self.started:.1f} s"
@@ -91,10 +77,7 @@ class StackDisplay:
         log = self.installation.log_file(name)
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         for line in lines[-_TAIL_LINES:]:
-            self._complain(f"  {line}")
-
-    def _complain(self, line: str, style: str | None = None) -> None:
-        self.err.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+            self.err.say(f"  {line}")
 
 
 def run_stack(
@@ -104,12 +87,12 @@ def run_stack(
     port: int,
     brains: int,
     quiet: bool,
-    out: Console | None = None,
-    err: Console | None = None,
+    attended: bool = False,
 ) -> None:
     """Runs a stack over the directory `data` until a signal.
 
-    Port 0 takes a free one. Raises `CannotStartError`.
+    Port 0 takes a free one. An `attended` stack ends with its standard input too, and so with
+    whoever started it. Raises `CannotStartError`.
     """
     installation = Installation(data)
     try:
@@ -121,7 +104,7 @@ def run_stack(
         msg = f"{data} cannot be used: {error.strerror}: choose another directory with --data"
         raise CannotStartError(msg) from error
     try:
-        _run_locked(installation, lock, host, port, brains, quiet=quiet, out=out, err=err)
+        _run_locked(installation, lock, host, port, brains, quiet=quiet, attended=attended)
     finally:
         os.close(lock)
 
@@ -134,15 +117,13 @@ def _run_locked(
     brains: int,
     *,
     quiet: bool,
-    out: Console | None,
-    err: Console | None,
+    attended: bool,
 ) -> None:
     chosen = ports.choose(brains + 5)
     if port == 0:
         port = chosen[-1]
-    elif not ports.is_free(host, port):
-        msg = f"{host}:{port} is in use: choose another port with --port"
-        raise CannotStartError(msg)
+    elif obstacle := ports.obstacle(host, port):
+        raise CannotStartError(obstacle)
     installation.rotate_logs()
     installation.ensure_token()
     key = installation.ensure_key(os.environ.get("DROVER_API_KEY"))
@@ -150,24 +131,32 @@ def _run_locked(
     display = StackDisplay(
         plan,
         installation,
-        url=_url(host, port),
+        url=ports.url_of(plan.gateway.address),
         key=key.open(),
-        out=out or SteadyConsole(),
-        err=err or SteadyConsole(stderr=True),
+        out=SteadyTerminal(),
+        err=SteadyTerminal(stderr=True),
         quiet=quiet,
     )
     try:
-        asyncio.run(_supervise(plan, installation, key, lock, display))
+        asyncio.run(_supervise(plan, installation, key, lock, display, attended=attended))
     except FailedError as error:
         msg = f"{error}; its log is in {installation.logs}"
         raise CannotStartError(msg) from error
 
 
 async def _supervise(
-    plan: Plan, installation: Installation, key: Secret, lock: int, display: StackDisplay
+    plan: Plan,
+    installation: Installation,
+    key: Secret,
+    lock: int,
+    display: StackDisplay,
+    *,
+    attended: bool,
 ) -> None:
     reaper = Reaper()
     reaper.install()
+    if attended:
+        asyncio.get_running_loop().add_reader(sys.stdin, _end_with_input)
     nursery = Nursery(
         reaper,
         environment=public(os.environ),
@@ -186,6 +175,12 @@ async def _supervise(
     ).run()
 
 
+def _end_with_input() -> None:
+    if not os.read(sys.stdin.fileno(), _INPUT):
+        asyncio.get_running_loop().remove_reader(sys.stdin)
+        signal.raise_signal(signal.SIGTERM)
+
+
 def _acquire(installation: Installation) -> int:
     deadline = time.monotonic() + _LOCK_PATIENCE
     while True:
@@ -195,8 +190,3 @@ def _acquire(installation: Installation) -> int:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
-
-
-def _url(host: str, port: int) -> str:
-    reachable = {"0.0.0.0": ports.LOOPBACK, "::": "::1"}.get(host, host)  # noqa: S104
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from cli.doctor import machine, sandbox
 from cli.doctor.finding import Finding, Verdict
+from cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,7 @@ def examine(data: Path, port: int) -> list[Finding]:
 
 def show(findings: list[Finding]) -> bool:
     """Prints the findings; returns whether tools can run here."""
-    console = Console()
+    console = Terminal()
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for _ in range(3):
         table.add_column(overflow="fold")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
+# Addresses that stand for all of a machine's own, and one of them.
+_REACHABLE = {"0.0.0.0": LOOPBACK, "[::]": "[::1]"}  # noqa: S104
 _LOWEST = 10_000
 _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _ATTEMPTS = 1000
@@ -14,15 +17,28 @@ _ATTEMPTS = 1000
 
 def is_free(host: str, port: int) -> bool:
     """Whether a server could listen there now."""
+    return not obstacle(host, port)
+
+
+def obstacle(host: str, port: int) -> str:
+    """Why no server can listen there now and what to do about it; empty if one can."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
             probe.listen()
-        except OSError:
-            return False
-    return True
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return f"{host}:{port} is in use: choose another port with --port"
+        return f"cannot listen at {host}:{port}: {error.strerror}: choose another --host or --port"
+    return ""
+
+
+def url_of(address: str) -> str:
+    """Where clients on this machine find a server that listens at `address`."""
+    host, _, port = address.rpartition(":")
+    return f"http://{_REACHABLE.get(host, host)}:{port}"
 
 
 def choose(count: int) -> list[int]:

@@ -17,6 +17,7 @@ import httpx2
 import pytest
 
 from cli.launched import LaunchedStack
+from cli.stack.installation import Installation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 NAMES = ["registry", "session", "vault_proxy", "hands", "brain-1", "brain-2", "gateway"]
 SECRETS = {"ANTHROPIC_API_KEY": "sk-ant-hidden", "DROVER_API_KEY": "drv_hidden"}
 DEADLINE = 20.0
+_LAUNCH_AND_WAIT = """
+import pathlib, signal, sys
+from cli.launched import LaunchedStack
+print(LaunchedStack(pathlib.Path(sys.argv[1]), brains=1).start().pid, flush=True)
+signal.pause()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +139,36 @@ def test_nothing_survives_a_supervisor_that_is_killed_and_its_data_can_be_used_a
     await_end(pids)
     with LaunchedStack(tmp_path, brains=1) as again:
         assert again.target.key == key
+
+
+def test_stack_ends_after_whoever_launched_it_was_killed(tmp_path: Path) -> None:
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", _LAUNCH_AND_WAIT, str(tmp_path)], stdout=subprocess.PIPE
+    )
+    with launcher:
+        assert launcher.stdout is not None
+        supervisor = int(launcher.stdout.readline())
+        run = Installation(tmp_path).run
+        pids = [supervisor, *(int(file.read_text()) for file in run.glob("*.pid"))]
+        launcher.kill()
+    await_end(pids)
+    assert len(pids) == len(NAMES)  # one brain, and the supervisor
+    assert not list(run.glob("*.pid"))
+
+
+def test_launch_that_is_interrupted_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+
+    def interrupt(stack: LaunchedStack, _output: Path) -> None:
+        begun.append(stack.pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LaunchedStack, "_await_ready", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        LaunchedStack(tmp_path, brains=1).start()
+    assert not Path(f"/proc/{begun[0]}").exists()
 
 
 def _pid(stack: LaunchedStack, name: str) -> int | None:

@@ -3,9 +3,14 @@ from __future__ import annotations
 import csv
 import io
 import re
+import signal
 import socket
+import subprocess
+import sys
+import threading
 from collections import Counter
-from typing import TYPE_CHECKING
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -16,10 +21,42 @@ from cli.doctor.finding import Verdict
 from cli.main import app
 from cli.settings import settings_of, shown_value
 from cli.stack.installation import Installation
+from cli.stack.ports import url_of
 from cli.target import DEFAULT_URL, NoTargetError, resolve
 
-if TYPE_CHECKING:
-    from pathlib import Path
+_FULL = """
+from cli import main
+from cli.terminal import Terminal
+
+@main.app.command()
+def talk() -> None:
+    with main.told_errors():
+        Terminal().say("text")
+
+main.app(["talk"])
+"""
+_STEADY = """
+import sys
+from cli.terminal import SteadyTerminal
+terminal = SteadyTerminal()
+terminal.say("text")
+terminal.say("more")
+print("went on", file=sys.stderr)
+"""
+# The importer of what a command needs is interrupted in the middle.
+_LOADING = """
+import os, signal, sys
+from cli import main
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "anthropic":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["drover", "run", "task"]
+main.main()
+"""
 
 COMMANDS = ["up", "run", "tail", "demo", "doctor", "config", "version"]
 
@@ -36,8 +73,9 @@ def test_every_command_explains_itself(command: str) -> None:
     assert "Usage:" in output
 
 
-def test_version_is_that_of_the_package() -> None:
-    code, output = invoke("version")
+@pytest.mark.parametrize("spelling", ["version", "--version"])
+def test_version_is_that_of_the_package(spelling: str) -> None:
+    code, output = invoke(spelling)
     assert code == 0
     assert re.fullmatch(r"\d+\.\d+\S*\n", output)
 
@@ -48,6 +86,102 @@ def test_stack_is_refused_a_port_that_is_in_use(tmp_path: Path) -> None:
         code, output = invoke("up", "--data", str(tmp_path), "--port", str(port))
     assert code == 1
     assert f"127.0.0.1:{port} is in use: choose another port with --port" in output
+
+
+def test_address_that_cannot_be_had_is_told_from_one_in_use(tmp_path: Path) -> None:
+    code, output = invoke("up", "--data", str(tmp_path), "--host", "192.0.2.1", "--port", "9")
+    assert code == 1
+    assert "cannot listen at 192.0.2.1:9" in output
+
+
+@pytest.mark.parametrize("command", [["up"], ["run", "x"], ["tail", "x"], ["doctor"]])
+@pytest.mark.parametrize("name", ["", __file__])
+def test_data_directory_must_be_one(command: list[str], name: str) -> None:
+    code, output = invoke(*command, "--data", name)
+    assert code == 2
+    assert "Invalid value for '--data'" in output
+
+
+@pytest.mark.parametrize("command", ["up", "doctor"])
+def test_port_must_be_one(command: str) -> None:
+    code, output = invoke(command, "--port", "65536")
+    assert code == 2
+    assert "Invalid value for '--port'" in output
+
+
+@pytest.mark.parametrize("task", ["", "  \n", "\udcff"])
+@pytest.mark.parametrize("command", [["run"], ["demo", "--task"]])
+def test_task_that_says_nothing_is_refused_before_anything_starts(
+    command: list[str], task: str
+) -> None:
+    code, output = invoke(*command, task)
+    assert code == 1
+    assert output.startswith("drover: the task is ")
+
+
+def test_session_without_an_id_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "api_key").write_text("k")
+    code, output = invoke("tail", "", "--url", "http://127.0.0.1:9", "--data", str(tmp_path))
+    assert (code, output) == (1, "drover: an empty id names no session\n")
+
+
+def test_server_of_another_kind_is_told_as_one_line(tmp_path: Path) -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404, explain="<b>\x1b[2J</b>")
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        code, output = invoke(
+            "tail", "sesn_1", "--url", url, "--api-key", "k", "--data", str(tmp_path)
+        )
+        server.shutdown()
+    assert code == 1
+    assert output.startswith("drover: 404: ")
+    assert output.endswith("does not speak Drover's API\n")
+    assert output.count("\n") == 1
+
+
+def test_output_that_cannot_be_written_is_told_as_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", _FULL], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0] == b"drover: the output: No space left on device"
+    assert b"Traceback" not in done.stderr
+
+
+def test_stack_goes_on_where_its_output_cannot_be_written() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", _STEADY], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr) == (0, b"went on\n")
+
+
+def test_ctrl_c_while_a_command_is_loading_ends_it_quietly() -> None:
+    done = subprocess.run([sys.executable, "-c", _LOADING], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("127.0.0.1:1", "http://127.0.0.1:1"),
+        ("0.0.0.0:1", "http://127.0.0.1:1"),
+        ("[::]:1", "http://[::1]:1"),
+        ("[::1]:1", "http://[::1]:1"),
+        ("localhost:1", "http://localhost:1"),
+    ],
+)
+def test_stack_is_called_at_an_address_that_it_answers_to(address: str, url: str) -> None:
+    assert url_of(address) == url
 
 
 def test_task_without_a_stack_says_how_to_get_one(tmp_path: Path) -> None:
@@ -71,7 +205,9 @@ def test_target_is_the_stack_of_the_data_directory_unless_it_is_named(tmp_path: 
     installation = Installation(tmp_path)
     installation.run.mkdir()
     installation.key_file.write_text("drv_kept\n")
-    assert resolve(None, None, tmp_path).url == DEFAULT_URL
+    with pytest.raises(NoTargetError, match="no stack runs over"):
+        resolve(None, None, tmp_path)
+    assert resolve(None, "mine", tmp_path).url == DEFAULT_URL
     installation.address_file("gateway").write_text("127.0.0.1:1234\n")
     kept = resolve(None, None, tmp_path)
     assert (kept.url, kept.key) == ("http://127.0.0.1:1234", "drv_kept")

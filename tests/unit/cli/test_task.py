@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -48,6 +48,13 @@ def run(session: Session, allow: Callable[[str], bool] | None = None) -> tuple[E
     shown: list[Any] = []
     task = Task(client, "sesn_1", show=shown.append, allow=allow)
     return task.run("do it"), shown
+
+
+class Unreachable(Session):
+    """A session whose user gives up while the connection is being made."""
+
+    def stream(self, _session_id: str, **_options: object) -> NoReturn:
+        raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(
@@ -116,8 +123,20 @@ def test_custom_tool_that_nobody_here_can_answer_ends_the_turn() -> None:
 def test_ctrl_c_interrupts_the_session_and_waits_for_it() -> None:
     session = Session([SAID, KeyboardInterrupt()], [wire.idle()])
     ending, _ = run(session)
-    assert ending.reason == "end_turn"
+    assert (ending.reason, ending.exit_code) == ("interrupted", 130)
     assert session.sent[-1] == {"type": "user.interrupt"}
+
+
+def test_ctrl_c_hides_no_other_reason_to_stop() -> None:
+    ending, _ = run(Session([SAID, KeyboardInterrupt()], [wire.idle("refusal")]))
+    assert ending.reason == "refusal"
+
+
+def test_ctrl_c_before_the_message_has_nothing_to_interrupt() -> None:
+    session = Unreachable()
+    with pytest.raises(KeyboardInterrupt):
+        run(session)
+    assert session.sent == []
 
 
 def test_second_ctrl_c_goes_through() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 from rich.console import Console
 
-from cli.transcript import Transcript, describe_input, plain, shortened
+from cli.terminal import plain, plain_json
+from cli.transcript import Transcript, describe_input, shortened
 from tests.unit.cli import wire
 
 
@@ -87,9 +89,22 @@ def test_output_of_a_tool_cannot_command_the_terminal(hostile: str) -> None:
     assert not set(printed) & set(hostile) & {"\x1b", "\x07", "\r", "\x9b", "\x08"}
 
 
-def test_markup_in_text_is_text() -> None:
-    printed = Page().after(wire.event("agent.message", content=wire.text("[red]a[/red] [/]")))
-    assert printed == "agent\n[red]a[/red] [/]\n"
+@pytest.mark.parametrize("text", ["[red]a[/red] [/]", "a:100:b :bug:", "http://host/:x: 'q' 12"])
+def test_text_is_shown_as_it_was_written(text: str) -> None:
+    message = wire.event("agent.message", content=wire.text(text))
+    result = wire.event("agent.tool_result", tool_use_id="?", content=wire.text(text))
+    assert Page().after(message, result) == f"agent\n{text}\ntool  gave\n  │ {text}\n"
+
+
+def test_preview_is_shown_as_it_was_written() -> None:
+    printed = Page().after(wire.start("m"), wire.delta("m", ":bug: [b]"), wire.idle())
+    assert printed == "agent\n:bug: [b]\nidle  end_turn\n"
+
+
+def test_json_says_the_same_without_raw_control_characters() -> None:
+    text = json.dumps({"a": "\x7f\x9b31m\x1b[0mü"}, ensure_ascii=False)
+    assert not set(plain_json(text)) & set("\x7f\x9b\x1b")
+    assert json.loads(plain_json(text)) == json.loads(text)
 
 
 def test_plain_text_keeps_its_lines_and_tabs() -> None:
