@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+# Asked many times a minute, by machines: a log that is read by people says so only for debugging.
+_PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _log = structlog.get_logger("gateway.access")
 
 
@@ -39,7 +41,8 @@ class Traffic:
         """Takes down one request. Headers and query are left out: they may hold secrets."""
         self._requests.labels(verb, route, str(status)).inc()
         self._seconds.labels(verb, route).observe(seconds)
-        _log.info(
+        log = _log.debug if route in _PROBES else _log.info
+        log(
             "request",
             method=verb,
             route=route,

@@ -73,6 +73,15 @@ async def test_a_request_is_one_log_line_without_secrets(gateway: Gateway) -> No
     assert KEY not in repr(lines)
 
 
+@pytest.mark.parametrize("route", ["/healthz", "/readyz", "/metrics"])
+async def test_probes_do_not_fill_the_log(gateway: Gateway, route: str) -> None:
+    with structlog.testing.capture_logs() as lines:
+        await gateway.http.get(route)
+        await gateway.http.get("/v1/agents/agent_1")
+    levels = {line["route"]: line["log_level"] for line in lines if line["event"] == "request"}
+    assert levels == {route: "debug", "/v1/agents/{agent_id}": "info"}
+
+
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     exporter = InMemorySpanExporter()
