@@ -111,9 +111,9 @@ class Executor:
 
         None of them runs any more when this returns. Raises LEASE_LOST.
         """
-        session = self._sessions[session_id]
-        fence.advance(session.generation, generation)
+        fence.advance(self._sessions[session_id].generation, generation)
         await self._journal.cancel(session_id, generation, call_ids)
+        session = self._sessions[session_id]  # looked up now: it may be another one
         session.generation = max(session.generation, generation)
         calls = [session.calls[call_id] for call_id in call_ids if call_id in session.calls]
         for call in calls:
@@ -136,7 +136,8 @@ class Executor:
     async def purge(self, session_id: str) -> None:
         """Forgets a session that was released."""
         await self._journal.purge(session_id)
-        self._sessions.pop(session_id, None)
+        self._sessions[session_id].generation = 0
+        self.prune()
 
     async def drain(self, seconds: float) -> None:
         """Gives the calls under way so long to end by themselves."""
@@ -153,9 +154,10 @@ class Executor:
                 del self._sessions[session_id]
 
     async def _fence(self, session_id: str, generation: int) -> None:
-        session = self._sessions[session_id]
-        if fence.advance(session.generation, generation) > session.generation or generation == 0:
+        highest = self._sessions[session_id].generation
+        if fence.advance(highest, generation) > highest or generation == 0:
             await self._journal.fence(session_id, generation)
+            session = self._sessions[session_id]  # looked up now: it may be another one
             session.generation = max(session.generation, generation)
 
     async def _run(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = 4
 _MAX_FRAME: Final = 32 * 1024 * 1024  # the largest PDF in base64 fits
+_MAX_TEXT_FRAME: Final = 2 * 1024 * 1024  # the longest result, every character escaped, fits
 _MAX_GREETING: Final = 4096
 _START_SECONDS: Final = 15.0
 _MAX_SECONDS: Final = 1e6
@@ -59,7 +60,7 @@ class Reply:
 
 
 class Hand:
-    """Speaks with the agent of one sandbox. Made by `open`.
+    """Speaks with the agent of one sandbox, once `open` has returned.
 
     `grace` is how many seconds longer than its deadline a call may take before the whole sandbox is
     killed.
@@ -73,13 +74,8 @@ class Hand:
         self._numbers: dict[str, int] = {}
         self._next = 0
         self._why_dead: str | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._reading = 0
         self.dead = asyncio.Event()
-
-    @property
-    def busy(self) -> bool:
-        """Whether a call is under way."""
-        return bool(self._calls)
 
     async def open(self, limits: Limits, tasks: asyncio.TaskGroup) -> None:
         """Waits for the agent, confines the sandbox and lets the agent serve.
@@ -95,7 +91,7 @@ class Hand:
                 text = f"the sandbox was not ready within {_START_SECONDS:g} s"
                 raise BackendUnavailable(text) from error
             raise
-        self._reader = tasks.create_task(self._listen(), name=f"hand {self.id}")
+        tasks.create_task(self._listen(), name=f"hand {self.id}")
 
     async def run(self, call_id: str, call: ToolCall) -> Reply:
         """Runs one tool call. Raises `HandDied`."""
@@ -105,6 +101,7 @@ class Hand:
         number = self._numbers[call_id] = self._next
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._calls[number] = reply
+        self._reading += call.tool == "read"
         name = _UNSAFE_NAME.sub("_", call_id)
         message = {
             "type": "call",
@@ -125,6 +122,7 @@ class Hand:
             finally:
                 watch.cancel()
         finally:
+            self._reading -= call.tool == "read"
             self._calls.pop(number, None)
             self._numbers.pop(call_id, None)
 
@@ -154,7 +152,7 @@ class Hand:
         """The next frame. Raises `ProtocolBroken` and `asyncio.IncompleteReadError`."""
         reader = self._sandbox.reader
         size = int.from_bytes(await reader.readexactly(_PREFIX), "big")
-        if size > _MAX_FRAME:
+        if size > (_MAX_FRAME if self._reading else _MAX_TEXT_FRAME):
             raise ProtocolBroken(f"a frame of {size} bytes")
         try:
             message = orjson.loads(await reader.readexactly(size))
@@ -211,11 +209,10 @@ class Hand:
         if message.get("type") != "result":
             raise ProtocolBroken("a frame of unknown type")
         number = message.get("id")
-        if not isinstance(number, int):
+        reply = self._calls.get(number) if isinstance(number, int) else None
+        if reply is None or reply.done():
             raise ProtocolBroken("a result of no call")
-        reply = self._calls.get(number)
-        if reply is not None and not reply.done():
-            reply.set_result(_reply(message))
+        reply.set_result(_reply(message))
 
     def _overdue(self, number: int) -> None:
         """A call outlived its deadline: its agent is stopped, starved or lying."""

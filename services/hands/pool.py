@@ -229,6 +229,8 @@ class Pool:
                 await self.close()
         except (BackendUnavailable, OSError) as error:
             _log.warning("no_spare", reason=str(error))
+        except Exception:  # noqa: BLE001  # spares are a convenience
+            _log.exception("spare_failed")
         finally:
             self._filling = False
 
@@ -245,7 +247,13 @@ async def _settle(future: asyncio.Future[Hand], start: Coroutine[None, None, Han
     """Hands on what comes of `start`; its failure is the waiters' matter."""
     try:
         hand = await start
-    except (BackendUnavailable, OSError, DroverError) as error:
+    except OSError as error:
+        text = f"a workspace could not be made: {error.strerror or error}"
+        future.set_exception(BackendUnavailable(text))
+    except (BackendUnavailable, DroverError) as error:
+        future.set_exception(error)
+    except Exception as error:  # noqa: BLE001  # whatever it is, the other sessions go on
+        _log.exception("start_failed")
         future.set_exception(error)
     except BaseException:
         future.cancel()

@@ -76,7 +76,7 @@ class ScriptedSandbox:
             self.killed.set()
             assert self._agent is not None
             for writer in (self._agent, self.writer):
-                writer.close()
+                writer.transport.abort()  # nothing that waits to be sent outlives a sandbox
                 with suppress(OSError):
                     await writer.wait_closed()
             if self._task is not None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 CONTROL_FD = 0
+_START_ATTEMPTS = 100
+_START_PAUSE = 0.01
 _SIGKILL = 9  # `signal` imports `enum`
 _CHUNK = 1024 * 1024
 
@@ -121,20 +123,31 @@ class Agent:
         with ignoring(OSError):  # that command tries again, and says what is wrong
             self._start_shell()
 
+    def _force_shell(self) -> None:
+        """Starts a shell, in the place of all that earlier commands left if there is no other.
+
+        What was killed counts as a process until the kernel has cleared it away. Raises `OSError`.
+        """
+        for _ in range(_START_ATTEMPTS):
+            try:
+                self._start_shell()
+            except OSError:
+                self._kill_all()
+                time.sleep(_START_PAUSE)
+            else:
+                return
+        self._start_shell()
+
     def _bash(self, call: _Call) -> None:
         command: str = call.input.get("command", "")
         if call.input.get("restart"):
             self._kill_all()
-            self._start_shell()
+            self._force_shell()
             if not command:
                 self._answer(call, {"text": "bash session restarted"})
                 return
         if not self._shell.alive:
-            try:
-                self._start_shell()
-            except OSError:  # too many processes, most likely: what earlier commands left
-                self._kill_all()
-                self._start_shell()
+            self._force_shell()
         self._command = call
         self._shell.submit(command, call.spill)
 

@@ -244,6 +244,18 @@ async def test_machine_without_sandboxes_runs_nothing_and_says_why(world: World)
     assert text(await ask(world)) == text(result)
 
 
+async def test_full_disk_runs_nothing_and_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_session_id: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(world.workspaces, "make", fail)
+    result = await ask(world)
+    assert result.verdict == VERDICT_NOT_RUN
+    assert "No space left" in text(result)
+
+
 async def test_call_refused_for_want_of_room_may_be_asked_again(world: World) -> None:
     await world.restart(PoolSize(spares=0, max_live=1))
     async with world.pool.use("sesn_other"):

@@ -128,22 +128,37 @@ async def test_result_that_is_not_well_formed_ends_the_sandbox(
 
 
 @pytest.mark.parametrize("number", [99, -1])
-async def test_answer_to_a_call_that_was_never_made_answers_none(hands: Open, number: int) -> None:
+async def test_answer_to_a_call_that_was_never_made_ends_the_sandbox(
+    hands: Open, number: int
+) -> None:
     hand, sandbox = await hands()
     asked = run(hand)
-    call = await sandbox.frames.get()
+    await sandbox.frames.get()
     sandbox.answer({"id": number}, "forged")
-    sandbox.answer(call, "true")
-    assert (await asked).content[0].text.text == "true"
+    with pytest.raises(HandDied, match="of no call"):
+        await asked
 
 
-async def test_second_answer_to_a_call_changes_nothing(hands: Open) -> None:
+async def test_second_answer_to_a_call_changes_nothing_and_ends_the_sandbox(hands: Open) -> None:
     hand, sandbox = await hands()
     asked = run(hand)
     call = await sandbox.frames.get()
     sandbox.answer(call, "first")
     sandbox.answer(call, "second")
     assert (await asked).content[0].text.text == "first"
+    await sandbox.killed.wait()
+
+
+async def test_only_a_file_that_is_read_may_be_large(hands: Open) -> None:
+    hand, sandbox = await hands()
+    image = {"type": "image", "media_type": "image/png", "data": "a" * (4 << 20)}
+    reading = asyncio.create_task(hand.run("r", ToolCall("read", {"file_path": "x"}, 60.0)))
+    sandbox.answer(await sandbox.frames.get(), block=image)
+    assert len((await reading).content[0].image.source.base64.data) == 4 << 20
+    asked = run(hand)
+    sandbox.answer(await sandbox.frames.get(), "x" * (4 << 20))
+    with pytest.raises(HandDied, match="a frame of"):
+        await asked
 
 
 async def test_call_past_its_deadline_and_grace_ends_the_sandbox(hands: Open) -> None:
