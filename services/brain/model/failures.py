@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _MESSAGE_LIMIT = 2_000
+_FOREIGN_LIMIT = 200
 
 _KINDS_BY_TYPE: Mapping[str, ModelErrorKind] = MappingProxyType(
     {
@@ -138,7 +139,11 @@ def _described(body: object) -> tuple[str, str]:
 
 
 def _detail(type_: str, text: str) -> str:
-    short = text.strip()[:_MESSAGE_LIMIT]
+    short = text.strip()
+    if not type_ and len(short) > _FOREIGN_LIMIT:
+        # Not the API's envelope: a page of something else, repeated at every retry.
+        short = f"{short[:_FOREIGN_LIMIT]}…"
+    short = short[:_MESSAGE_LIMIT]
     if type_:
         return f" ({type_}): {short}" if short else f" ({type_})"
     return f": {short}" if short else ""

@@ -110,3 +110,10 @@ def test_a_body_that_is_no_envelope_still_gives_an_error(body: object) -> None:
 def test_a_very_long_message_is_cut() -> None:
     failure = refused(500, "x" * 100_000, {}, now=lambda: NOW, parse_date=_date)
     assert len(failure.message) < 3_000
+
+
+def test_a_page_that_is_not_the_apis_is_quoted_in_a_line() -> None:
+    page = f"<html>{'x' * 5_000}</html>"
+    failure = refused(502, page, {}, now=lambda: NOW, parse_date=_date)
+    assert "<html>" in failure.message
+    assert len(failure.message) < 300
