@@ -10,6 +10,7 @@ import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from cli.doctor.finding import Finding, fine, missing, optional
 from cli.stack import ports
@@ -104,7 +105,14 @@ def disk(data: Path) -> Finding:
 
 def model(environ: Mapping[str, str]) -> Finding:
     """Which model agents will use."""
-    base_url = environ.get("ANTHROPIC_BASE_URL")
+    given = environ.get("ANTHROPIC_BASE_URL")
+    base_url = _origin(given) if given else None
+    if given and base_url is None:
+        return optional(
+            "model",
+            "ANTHROPIC_BASE_URL is no http or https URL",
+            "set it to the address of a server that speaks the Messages API, or unset it",
+        )
     where = f" at {base_url}" if base_url else ""
     named = next((name for name in _CREDENTIALS if environ.get(name)), None)
     if named is not None:
@@ -116,3 +124,16 @@ def model(environ: Mapping[str, str]) -> Finding:
         "no key: agents use the scripted rehearsal model, offline",
         "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server that speaks the Messages API",
     )
+
+
+def _origin(url: str) -> str | None:
+    """Scheme, host and port of an HTTP URL, without the user or password that it may hold."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port is not None else ""
+    except ValueError:
+        return None
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        return None
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}{port}"

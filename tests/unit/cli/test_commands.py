@@ -238,6 +238,10 @@ def test_doctor_says_which_model_agents_will_use() -> None:
     assert with_key.verdict is Verdict.FINE
     assert "sk-secret" not in with_key.detail
     assert machine.model({"ANTHROPIC_BASE_URL": "http://m"}).verdict is Verdict.FINE
+    hidden = machine.model({"ANTHROPIC_BASE_URL": "https://me:sesame@m:8443/v1"})
+    assert "https://m:8443" in hidden.detail
+    assert "sesame" not in hidden.detail
+    assert machine.model({"ANTHROPIC_BASE_URL": "nonsense"}).verdict is Verdict.OPTIONAL
 
 
 def test_doctor_asks_the_docker_engine_itself(tmp_path: Path) -> None:
