@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, insert, select
 
 from drover.event.v1 import event_pb2
 from services.session.domain.log import micros_of
-from services.session.store.prepared import Prepared
+from services.session.store.prepared import Prepared, PreparedAmong
 from services.session.store.tables import events
 
 if TYPE_CHECKING:
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound="Sequence[Any]")
 
 _INSERT = Prepared(insert(events))
-_IDS = select(events.c.event_id).where(
-    events.c.session_id == bindparam("session"),
-    events.c.event_id.in_(bindparam("ids", expanding=True)),
+_IDS = PreparedAmong(
+    lambda ids: select(events.c.event_id).where(
+        events.c.session_id == bindparam("session"), events.c.event_id.in_(ids)
+    )
 )
 _BODIES = select(events.c.event_id, events.c.body).where(
     events.c.session_id == bindparam("session"),
@@ -52,8 +53,9 @@ def append(connection: Connection, session_id: str, entries: Sequence[LogEntry])
 
 def ids(connection: Connection, session_id: str, event_ids: Collection[str]) -> set[str]:
     """Those of the ids that the log has."""
-    rows = connection.execute(_IDS, {"session": session_id, "ids": list(event_ids)})
-    return {row[0] for row in rows}
+    if not event_ids:
+        return set()
+    return {row[0] for row in _IDS.execute(connection, {"session": session_id}, list(event_ids))}
 
 
 def find(

@@ -10,7 +10,7 @@ from drover.event.v1 import event_pb2
 from services.session.domain.event import InputClass
 from services.session.domain.ports import InboxEntry
 from services.session.store.events import within
-from services.session.store.prepared import Prepared
+from services.session.store.prepared import Prepared, PreparedAmong
 from services.session.store.tables import events, inbox
 
 if TYPE_CHECKING:
@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from services.session.domain.ports import InboxQuery
 
 _INSERT = Prepared(insert(inbox))
-_WAITING = (
-    select(inbox.c.position, inbox.c.kind, inbox.c.type, inbox.c.body)
-    .where(
-        inbox.c.session_id == bindparam("session"),
-        inbox.c.taken_seq.is_(None),
-        inbox.c.kind.in_(bindparam("kinds", expanding=True)),
+_WAITING = PreparedAmong(
+    lambda kinds: (
+        select(inbox.c.position, inbox.c.kind, inbox.c.type, inbox.c.body)
+        .where(
+            inbox.c.session_id == bindparam("session"),
+            inbox.c.taken_seq.is_(None),
+            inbox.c.kind.in_(kinds),
+        )
+        .order_by(inbox.c.position)
+        .limit(bindparam("most", type_=Integer))
     )
-    .order_by(inbox.c.position)
-    .limit(bindparam("most", type_=Integer))
 )
 _TAKE = Prepared(
     update(inbox)
@@ -66,8 +68,10 @@ def waiting(
     connection: Connection, session_id: str, kinds: Collection[InputClass], limit: int
 ) -> list[InboxEntry]:
     """The oldest events of these classes that wait."""
-    rows = connection.execute(
-        _WAITING, {"session": session_id, "kinds": [int(kind) for kind in kinds], "most": limit}
+    if not kinds:
+        return []
+    rows = _WAITING.execute(
+        connection, {"session": session_id, "most": limit}, [int(kind) for kind in kinds]
     )
     return [
         InboxEntry(position, InputClass(kind), event_type, event_pb2.Event.FromString(body))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import bindparam
+
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import BindParameter, Connection
     from sqlalchemy.sql import ClauseElement
 
 
@@ -55,3 +57,28 @@ class Prepared:
             self._sql = str(compiled)
         driver: sqlite3.Connection = connection.connection.driver_connection  # type: ignore[assignment]
         return driver.cursor()
+
+
+class PreparedAmong:
+    """A statement with a list among its parameters, prepared for each length up to doubling.
+
+    `make` gives the statement for a list of that many parameters; the last value is repeated until
+    the list is as long as one of them.
+    """
+
+    def __init__(self, make: Callable[[Sequence[BindParameter[Any]]], ClauseElement]) -> None:
+        self._make = make
+        self._by_length: dict[int, Prepared] = {}
+
+    def execute(
+        self, connection: Connection, parameters: Mapping[str, Any], values: Sequence[Any]
+    ) -> sqlite3.Cursor:
+        """Runs it once with the values, of which there is at least one."""
+        length = 1 << (len(values) - 1).bit_length()
+        names = [f"among_{number}" for number in range(length)]
+        prepared = self._by_length.get(length)
+        if prepared is None:
+            prepared = Prepared(self._make([bindparam(name) for name in names]))
+            self._by_length[length] = prepared
+        padded = [*values, *[values[-1]] * (length - len(values))]
+        return prepared.execute(connection, {**parameters, **dict(zip(names, padded, strict=True))})

@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql
 
-from services.session.store.prepared import Prepared
+from services.session.store.prepared import Prepared, PreparedAmong
 
 things = Table(
     "things", MetaData(), Column("id", Integer, primary_key=True), Column("name", String)
@@ -49,6 +49,18 @@ def test_a_value_of_the_statement_itself_stays(connection):
     clear = Prepared(update(things).where(things.c.id == bindparam("wanted")).values(name=""))
     clear.execute(connection, {"wanted": 1})
     assert Prepared(select(things)).execute(connection, {}).fetchall() == [(1, "")]
+
+
+def test_a_list_of_any_length_finds_what_is_in_it(connection):
+    Prepared(insert(things)).execute_each(connection, [{"id": n, "name": "x"} for n in range(40)])
+    among = PreparedAmong(
+        lambda ids: select(things.c.id).where(
+            things.c.name == bindparam("name"), things.c.id.in_(ids)
+        )
+    )
+    for count in (1, 2, 3, 5, 31, 32, 33, 3):
+        found = among.execute(connection, {"name": "x"}, list(range(count))).fetchall()
+        assert [row[0] for row in found] == list(range(count))
 
 
 def test_a_missing_parameter_is_no_null(connection):
