@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from services.hands.backends.agent_files import MAIN_FILE
-from services.hands.backends.etc_files import HOSTNAME, USER
+from services.hands.backends.etc_files import HOSTNAME, MOUNTED, USER
 from services.hands.backends.port import BackendUnavailable
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ def arguments(
         told += _system(name)
     told += [
         *("--ro-bind", str(at(etc)), "/etc"),
+        *(word for name in MOUNTED for word in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")),
         *("--proc", "/proc", "--dev", "/dev"),
         *_tmpfs("/dev/shm", 64 * _MIB, "1777"),  # noqa: S108  # the sandbox's own
         *_tmpfs("/tmp", spec.limits.tmp_bytes, "1777"),  # noqa: S108  # the sandbox's own

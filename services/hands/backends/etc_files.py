@@ -1,4 +1,4 @@
-"""The sandbox's /etc: one directory, so that a sandbox starts with one mount instead of thirty."""
+"""The sandbox's /etc: one directory, so that a sandbox starts with few mounts instead of thirty."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ HOSTNAME: Final = "sandbox"
 _COPIED: Final = (
     "ImageMagick-*",
     "R",
-    "alternatives",
     "ca-certificates",
     "ca-certificates.conf",
     "debian_version",
@@ -34,11 +33,12 @@ _COPIED: Final = (
     "protocols",
     "python3*",
     "services",
-    "ssl/certs",
     "ssl/openssl.cnf",
     "terminfo",
     "texmf",
 )
+MOUNTED: Final = ("alternatives", "ssl/certs")
+"""Directories of hundreds of links, which would take long to copy: mounted where they are."""
 _MADE: Final = {
     "passwd": "root:x:0:0::/nonexistent:/usr/sbin/nologin\n"
     f"agent:x:{USER}:{USER}::/mnt/session/home:/bin/bash\n"
@@ -54,6 +54,8 @@ def lay_out(directory: Path, system: Path = Path("/etc")) -> None:
     """Makes the directory anew from what the system's has now."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
+    for name in MOUNTED:
+        (directory / name).mkdir(parents=True)
     for pattern in _COPIED:
         for source in sorted(system.glob(pattern)):
             _copy(source, directory / source.relative_to(system))

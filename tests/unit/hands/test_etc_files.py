@@ -7,13 +7,13 @@ from services.hands.backends.etc_files import lay_out
 
 def test_only_what_everybody_may_read_is_copied(tmp_path: Path) -> None:
     system = tmp_path / "etc"
-    (system / "ssl/certs").mkdir(parents=True)
-    (system / "ssl/private").mkdir()
+    (system / "fonts/conf").mkdir(parents=True)
+    (system / "ssl/private").mkdir(parents=True)
     (system / "ssl/private/key.pem").write_text("secret")
-    (system / "ssl/certs/ca.crt").write_text("public")
-    (system / "ssl/certs/odd.key").write_text("secret")
-    (system / "ssl/certs/odd.key").chmod(0o600)
-    (system / "ssl/certs/link").symlink_to("/usr/share/ca")
+    (system / "fonts/conf/ca.crt").write_text("public")
+    (system / "fonts/conf/odd.key").write_text("secret")
+    (system / "fonts/conf/odd.key").chmod(0o600)
+    (system / "fonts/conf/link").symlink_to("/usr/share/ca")
     (system / "localtime").symlink_to("/usr/share/zoneinfo/UTC")
     for name in ("shadow", "machine-id", "resolv.conf", "fstab", "environment"):
         (system / name).write_text("secret")
@@ -22,7 +22,7 @@ def test_only_what_everybody_may_read_is_copied(tmp_path: Path) -> None:
     lay_out(made, system)
     names = {str(path.relative_to(made)) for path in made.rglob("*") if not path.is_dir()}
     assert names == {
-        *("ssl/certs/ca.crt", "ssl/certs/link", "localtime"),
+        *("fonts/conf/ca.crt", "fonts/conf/link", "localtime"),
         *("passwd", "group", "hosts", "hostname", "nsswitch.conf"),
     }
-    assert (made / "ssl/certs/link").readlink() == Path("/usr/share/ca")
+    assert (made / "fonts/conf/link").readlink() == Path("/usr/share/ca")
