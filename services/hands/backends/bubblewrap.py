@@ -1,4 +1,4 @@
-"""The bubblewrap program: where it is, and the arguments that make a sandbox (MACHINE: bwrap(1)).
+"""The bubblewrap program: where it is, and the arguments that make a sandbox (bwrap(1)).
 
 The arguments travel in a file descriptor, so that the sandbox's PID 1 shows none of them.
 """
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
     from services.hands.backends.port import SandboxSpec
 
-PYTHON: Final = "/usr/bin/python3"
+PYTHONS: Final = ("/usr/bin/python3", "/usr/local/bin/python3")
+"""Where the system's Python may be: under /usr, which is all that a sandbox sees of the host."""
 BASH: Final = "/bin/bash"
 AGENT_DIRECTORY: Final = "/run/agent"
 CONTROL_DIRECTORY: Final = "/run/shell"
 _MIB: Final = 1024 * 1024
 
+_PRIVATE: Final = ("/usr/local/etc",)
+"""Where programs under /usr keep what is the host's own: configuration, and tokens in it."""
 _SYSTEM: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 ENVIRONMENT: Final = {
     "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
@@ -62,18 +65,29 @@ def find_program() -> Path:
         ) from error
 
 
-def check_system() -> None:
-    """Raises `BackendUnavailable` when the system lacks what every sandbox runs."""
-    for program, package in ((PYTHON, "python3"), (BASH, "bash")):
-        if not os.access(program, os.X_OK):
-            raise BackendUnavailable(
-                f"tools need {program} on this machine: install the system's package {package}"
-            )
-    probe = [PYTHON, "-I", "-S", "-c", "import os, _json; os.pidfd_open"]
-    if subprocess.run(probe, env={}, check=False, capture_output=True).returncode:  # noqa: S603
-        raise BackendUnavailable(
-            f"tools need Python 3.9 or newer at {PYTHON}: upgrade the system's"
-        )
+def find_python() -> str:
+    """The Python that runs the agent in every sandbox.
+
+    Raises `BackendUnavailable` when the system lacks it, or the shell that goes with it.
+    """
+    found = [program for program in PYTHONS if os.access(program, os.X_OK)]
+    if not found:
+        raise _lacking(" or ".join(PYTHONS), "python3")
+    if not os.access(BASH, os.X_OK):
+        raise _lacking(BASH, "bash")
+    for program in found:
+        probe = [program, "-I", "-S", "-c", "import os, _json; os.pidfd_open"]
+        if not subprocess.run(probe, env={}, check=False, capture_output=True).returncode:  # noqa: S603
+            return program
+    raise BackendUnavailable(
+        f"tools need Python 3.9 or newer at {' or '.join(found)}: upgrade the system's"
+    )
+
+
+def _lacking(program: str, package: str) -> BackendUnavailable:
+    return BackendUnavailable(
+        f"tools need {program} on this machine: install the system's package {package}"
+    )
 
 
 def arguments(
@@ -92,6 +106,8 @@ def arguments(
         *("--clearenv", "--setenv", "LANG", "C.UTF-8"),
         *("--ro-bind", "/usr", "/usr"),
     ]
+    for path in filter(os.path.isdir, _PRIVATE):
+        told += ["--tmpfs", path, "--remount-ro", path]
     for name in _SYSTEM:
         told += _system(name)
     told += [
@@ -111,10 +127,10 @@ def arguments(
     return told
 
 
-def command() -> Sequence[str]:
+def command(python: str) -> Sequence[str]:
     """What runs in the sandbox."""
     # A file, not the directory: `runpy` would be imported for that.
-    return (PYTHON, "-I", "-S", f"{AGENT_DIRECTORY}/{MAIN_FILE}")
+    return (python, "-I", "-S", f"{AGENT_DIRECTORY}/{MAIN_FILE}")
 
 
 def _system(name: str) -> list[str]:

@@ -54,6 +54,7 @@ class LocalBackend:
         self._groups_name = f"drover-{installation}"
         self._groups = ControlGroups({}, unified=False)
         self._program: Path | None = None
+        self._python = ""
         self._unavailable = ""
         self._lock = -1
         self._filter = seccomp.program()
@@ -90,7 +91,7 @@ class LocalBackend:
         if self._filter is not None:
             files.append(self._filter)
             program += ["--seccomp", 1]
-        program += ["--", *bubblewrap.command()]
+        program += ["--", *bubblewrap.command(self._python)]
         group = None
         try:
             group = self._make_group(spec)
@@ -132,11 +133,11 @@ class LocalBackend:
 
     def _prepare(self) -> None:
         """Lays out what every sandbox is made from. Raises `BackendUnavailable`."""
-        bubblewrap.check_system()
+        self._python = bubblewrap.find_python()
         program = bubblewrap.find_program()
         if self._privileged:
             self._directory.chmod(0o711)  # to pass through, not to look into
-        agent_files.lay_out(self._directory / "agent", bubblewrap.PYTHON)
+        agent_files.lay_out(self._directory / "agent", self._python)
         etc_files.lay_out(self._directory / "etc")
         self._program = program
 

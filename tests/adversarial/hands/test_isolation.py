@@ -201,3 +201,9 @@ async def test_daemons_end_with_the_sandbox(hands: HandsStack) -> None:
     processes = hands.processes()
     await hands.executor.release("sesn_1")
     assert not any(map(running, processes))
+
+
+async def test_configuration_that_programs_keep_under_usr_is_not_there(hands: HandsStack) -> None:
+    shown = await hands.bash("ls -A /usr/local/etc 2>/dev/null; touch /usr/local/etc/x; :")
+    assert "npmrc" not in shown
+    assert "Read-only file system" in shown or "Permission denied" in shown or "No such" in shown

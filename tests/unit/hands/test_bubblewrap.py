@@ -38,19 +38,29 @@ def test_the_systems_own_program_goes_first(monkeypatch: pytest.MonkeyPatch) -> 
     assert bubblewrap.find_program() == Path("/usr/bin/bwrap")
 
 
-@pytest.mark.parametrize("name", ["PYTHON", "BASH"])
+@pytest.mark.parametrize(
+    ("name", "value"), [("PYTHONS", ("/nowhere/python3",)), ("BASH", "/nowhere/bash")]
+)
 def test_without_python_or_bash_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, name: str
+    monkeypatch: pytest.MonkeyPatch, name: str, value: object
 ) -> None:
-    monkeypatch.setattr(bubblewrap, name, "/nowhere/program")
+    monkeypatch.setattr(bubblewrap, name, value)
     with pytest.raises(BackendUnavailable, match="install the system's package"):
-        bubblewrap.check_system()
+        bubblewrap.find_python()
+
+
+def test_python_may_be_where_containers_have_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = bubblewrap.find_python()
+    monkeypatch.setattr(bubblewrap, "PYTHONS", ("/nowhere/python3", "/bin/false", first))
+    assert bubblewrap.find_python() == first
 
 
 def test_python_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bubblewrap, "PYTHON", "/bin/false")
+    monkeypatch.setattr(bubblewrap, "PYTHONS", ("/bin/false",))
     with pytest.raises(BackendUnavailable, match=r"Python 3\.9 or newer"):
-        bubblewrap.check_system()
+        bubblewrap.find_python()
 
 
 def test_every_namespace_is_new_and_nothing_is_inherited() -> None:
