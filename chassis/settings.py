@@ -23,7 +23,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="DROVER_", frozen=True, extra="ignore")
 
-    data_dir: Path = Field(default=Path("drover-data"), description="Directory of all durable data.")
+    data_dir: Path = Field(default=Path("drover-data"), description="Directory of durable data.")
     listen: str = Field(default="127.0.0.1:0", description="Where to listen; port 0 is a free one.")
     token_file: Path = Field(
         default_factory=lambda data: data["data_dir"] / "run" / "token",
