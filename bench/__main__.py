@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from bench import baseline, turns
+from bench import baseline, growth, turns
 from bench.report import Report
 from bench.stack import running_stack
 
@@ -38,22 +38,8 @@ async def measure(*, scale: float) -> Report:
         rate = await turns.throughput(stack, body, 100, max(3, int(10 * scale)))
         report.figure("turns/s at 100 sessions", rate, "1/s", "≥ 50")
 
-        last = 300
-        early, late = await turns.long_session(stack, body, last=last, window=20)
-        bare_early = await baseline.bare_requests(stack.model_url, 0, 20)
-        bare_late = await baseline.bare_requests(stack.model_url, last, 20)
-        report.latency("turn 1", early)
-        report.latency(f"turn {last}", late)
-        report.latency("bare SDK request, size of turn 1", bare_early)
-        report.latency(f"bare SDK request, size of turn {last}", bare_late)
-        report.figure(
-            f"turn {last} ÷ turn 1", late.percentile(0.5) / early.percentile(0.5), "×", "≤ 1.2"
-        )
-        net = [
-            measured.percentile(0.5) - base.percentile(0.5)
-            for measured, base in ((early, bare_early), (late, bare_late))
-        ]
-        report.figure(f"turn {last} ÷ turn 1, each net of bare", net[1] / net[0], "×", "≤ 1.2")
+        compared = await growth.measure(stack, body, last=300, rounds=max(10, int(40 * scale)))
+        compared.tell(report)
     return report
 
 

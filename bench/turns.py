@@ -119,24 +119,3 @@ async def throughput(stack: Stack, body: dict[str, str], sessions: int, turns: i
         await gate.wait()
         start = time.perf_counter()
     return sessions * turns / (time.perf_counter() - start)
-
-
-async def long_session(
-    stack: Stack, body: dict[str, str], *, last: int, window: int
-) -> tuple[Distribution, Distribution]:
-    """Turn latency at a session's start and around turn `last`, POST to idle."""
-    connection = stack.connect()
-    early: list[float] = []
-    late: list[float] = []
-    for _ in range(window):
-        session = await new_session(connection, body)
-        async with connection.stream(session) as events:
-            early.append((await turn(connection, session, events, "hello"))[1])
-    session = await new_session(connection, body)
-    async with connection.stream(session) as events:
-        for number in range(1, last + window // 2):
-            took = (await turn(connection, session, events, "hello"))[1]
-            if number > last - window // 2:
-                late.append(took)
-    await connection.close()
-    return Distribution(tuple(early)), Distribution(tuple(late))
