@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.client import Connection
-
-READY_SECONDS = 60.0
+from cli.launched import LaunchedStack
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,35 +43,30 @@ def free_port() -> int:
 @asynccontextmanager
 async def running_stack(brains: int = 2) -> AsyncIterator[Stack]:
     """Starts the model double and `drover up`; stops both at the end."""
-    port, model_port = free_port(), free_port()
-    model_url = f"http://127.0.0.1:{model_port}"
-    key = "drv_bench"
+    port = free_port()
+    model_url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="drover-bench-") as folder:
         data = Path(folder)
         environment = {
             **os.environ,
             "ANTHROPIC_API_KEY": "bench",
             "ANTHROPIC_BASE_URL": model_url,
-            "DROVER_API_KEY": key,
         }
         model = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.doubles.messages_api",
-            "--port", str(model_port), "--mode", "bench",
+            "--port", str(port), "--mode", "bench",
         )  # fmt: skip
+        launched = LaunchedStack(data, brains=brains, environment=environment)
         begin = time.perf_counter()
-        stack = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "cli.main", "up",
-            "--port", str(port), "--data", str(data), "--brains", str(brains),
-            env=environment, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
         try:
-            assert stack.stdout is not None  # noqa: S101 - asked for above
-            async with asyncio.timeout(READY_SECONDS):
-                while (line := await stack.stdout.readline()) and b"ready" not in line.split():
-                    print(line.decode().rstrip())
-            yield Stack(port, key, model_url, data, time.perf_counter() - begin)
+            await asyncio.to_thread(launched.start)
+            seconds = time.perf_counter() - begin
+            try:
+                target = launched.target
+                gateway = int(target.url.rpartition(":")[2])
+                yield Stack(gateway, target.key, model_url, data, seconds)
+            finally:
+                await asyncio.to_thread(launched.stop)
         finally:
-            for process in (stack, model):
-                if process.returncode is None:
-                    process.send_signal(signal.SIGTERM)
-            await asyncio.gather(stack.wait(), model.wait())
+            model.send_signal(signal.SIGTERM)
+            await model.wait()

@@ -42,11 +42,6 @@ class Route:
     additional: bool
 
     @property
-    def rpc(self) -> str:
-        """The full name of the RPC as gRPC paths have it."""
-        return f"/{self.method.containing_service.full_name}/{self.method.name}"
-
-    @property
     def answer(self) -> Descriptor:
         """The message that is the HTTP answer."""
         output = self.method.output_type

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 T = TypeVar("T")
-Values = dict[str, str]
 
 _LITERAL = re.compile(r"[A-Za-z0-9._~-]+")
 _VARIABLE = re.compile(r"\{([a-z][a-z0-9_]*)\}")

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +15,7 @@ from typing import Any
 import httpx2
 from anthropic import Anthropic, AsyncAnthropic
 
+from cli.launched import LaunchedStack
 from tests.doubles.messages_api import MessagesApi, running
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +32,6 @@ class Stack:
     key: str
     data: Path
     model: MessagesApi
-    process: subprocess.Popen[bytes]
 
     # talking to it
 
@@ -155,43 +152,15 @@ class Stack:
         return log
 
 
-def free_port() -> int:
-    """A loopback port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def running_stack(data: Path, **environment: str) -> Iterator[Stack]:
     """Runs `drover up` over a scripted model for the length of the block."""
-    port = free_port()
+    inherited = {name: value for name, value in os.environ.items() if "ANTHROPIC" not in name}
     with running() as model:
-        process = subprocess.Popen(
-            [
-                sys.executable, "-m", "cli.main", "up",
-                "--port", str(port), "--data", str(data), "--brains", "2",
-            ],
-            cwd=ROOT,
-            env={
-                **{name: value for name, value in os.environ.items() if "ANTHROPIC" not in name},
-                "ANTHROPIC_API_KEY": "sk-test",
-                "ANTHROPIC_BASE_URL": model.base_url,
-                "DROVER_API_KEY": KEY,
-                **environment,
-            },
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        stack = Stack(f"http://127.0.0.1:{port}", KEY, data, model, process)
-        try:
-            stack.wait_ready()
-            yield stack
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                raise
+        settings = {
+            "ANTHROPIC_API_KEY": "sk-test",
+            "ANTHROPIC_BASE_URL": model.base_url,
+            "DROVER_API_KEY": KEY,
+        }
+        with LaunchedStack(data, environment={**inherited, **settings, **environment}) as launched:
+            yield Stack(launched.target.url, KEY, data, model)

@@ -61,11 +61,6 @@ class Transcript:
     def __len__(self) -> int:
         return len(self._closed) + sum(map(len, self._open))
 
-    @property
-    def last_role(self) -> Role | None:
-        """Whose message is last; None for an empty conversation."""
-        return self._role
-
     def render(self, head: bytes, tail: bytes, *, breakpoints: int = 0) -> bytes:
         """The messages as the inside of a JSON array, between `head` and `tail`; copied once.
 
