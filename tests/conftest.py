@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.doubles.postgres import Cluster, shared_cluster
 from tests.e2e.stack import Stack, running_stack
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """One PostgreSQL server for every test that does not break it."""
+    with shared_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ from pydantic import Field
 
 from chassis import lifecycle
 from chassis.clock import SystemClock
-from chassis.db import open_database
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
 from chassis.settings import Settings
@@ -25,6 +24,7 @@ from services.hands.rpc import HandsRpc
 from services.hands.store import tables
 from services.hands.store.journal import SqlJournal
 from services.hands.workspace import Workspaces
+from storage import open_database
 
 SERVICE: Final = "hands"
 _REAP_SECONDS: Final = 15.0

@@ -7,7 +7,6 @@ from functools import partial
 
 from chassis import lifecycle
 from chassis.clock import SystemClock
-from chassis.db import open_database
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
 from chassis.settings import Settings
@@ -20,6 +19,7 @@ from services.registry.rpc.environments import EnvironmentRpc
 from services.registry.store.agents import SqlAgentStore
 from services.registry.store.environments import SqlEnvironmentStore
 from services.registry.store.tables import METADATA, stamp_schema
+from storage import open_database
 
 SERVICE = "registry"
 

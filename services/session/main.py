@@ -12,7 +12,6 @@ from pydantic import Field
 
 from chassis import lifecycle
 from chassis.clock import SystemClock
-from chassis.db import open_database
 from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
@@ -31,6 +30,7 @@ from services.session.rpc.parts import Parts
 from services.session.rpc.servicer import SessionRpc
 from services.session.store.store import SqlSessionStore
 from services.session.store.tables import metadata
+from storage import open_database
 
 SERVICE = "session"
 _STOP_SECONDS = 1.0

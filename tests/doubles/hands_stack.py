@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from chassis.clock import SystemClock
-from chassis.db import open_database
 from chassis.ids import new_id
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.backends.local import LocalBackend
@@ -21,6 +20,7 @@ from services.hands.pool import Pool, PoolSize
 from services.hands.store import tables
 from services.hands.store.journal import SqlJournal
 from services.hands.workspace import Workspaces
+from storage import open_database
 
 SMALL = Limits(
     memory_bytes=512 * MIB, processes=64, cpus=1.0, file_bytes=64 * MIB, tmp_bytes=128 * MIB

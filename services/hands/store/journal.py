@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from chassis.clock import Clock
-    from chassis.db import Database
+    from storage import Database
 
 _calls, _fences = tables.executions, tables.fences
 _this_session = _calls.c.session_id == bindparam("session")

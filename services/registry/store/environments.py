@@ -9,13 +9,13 @@ from datetime import datetime
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from chassis.db import Database
 from drover.environment.v1.environment_pb2 import Environment
 from services.registry.domain.missing import name_taken, no_environment
 from services.registry.domain.ports import Listing
 from services.registry.domain.stamps import micros
 from services.registry.store.newest import newest
 from services.registry.store.tables import ENVIRONMENTS
+from storage import Database
 
 Found = Row[tuple[bytes, int | None]]
 

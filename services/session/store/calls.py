@@ -8,8 +8,8 @@ from sqlalchemy import bindparam, insert, select, update
 
 from services.session.domain.event import CallKind
 from services.session.domain.ports import Call, CallState
-from services.session.store.prepared import Prepared
 from services.session.store.tables import calls
+from storage.prepared import Prepared
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -8,8 +8,8 @@ from sqlalchemy import bindparam, insert, select
 
 from drover.event.v1 import event_pb2
 from services.session.domain.log import micros_of
-from services.session.store.prepared import Prepared, PreparedAmong
 from services.session.store.tables import events
+from storage.prepared import Prepared, PreparedAmong
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

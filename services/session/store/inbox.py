@@ -10,8 +10,8 @@ from drover.event.v1 import event_pb2
 from services.session.domain.event import InputClass
 from services.session.domain.ports import InboxEntry
 from services.session.store.events import within
-from services.session.store.prepared import Prepared, PreparedAmong
 from services.session.store.tables import events, inbox
+from storage.prepared import Prepared, PreparedAmong
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

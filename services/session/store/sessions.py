@@ -30,8 +30,8 @@ from services.session.domain.session import (
     Stop,
     Waiting,
 )
-from services.session.store.prepared import Prepared
 from services.session.store.tables import details, sessions
+from storage.prepared import Prepared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,10 +85,10 @@ _UPDATE_DETAILS = (
 
 def get(connection: Connection, ref: SessionRef) -> SessionState | None:
     """A session's state."""
-    row = _SELECT.execute(
+    rows = _SELECT.execute(
         connection, {"session_id": ref.session_id, "workspace": ref.workspace_id}
-    ).fetchone()
-    return None if row is None else _state(row)
+    )
+    return _state(rows[0]) if rows else None
 
 
 def add(connection: Connection, state: SessionState, large: SessionDetails) -> None:
@@ -126,7 +126,7 @@ def needs(connection: Connection, now: int, limit: int) -> list[Need]:
 
 def get_details(connection: Connection, session_id: str) -> SessionDetails:
     """The large part of a session."""
-    return _details(_SELECT_DETAILS.execute(connection, {"session": session_id}).fetchone())
+    return _details(_SELECT_DETAILS.execute(connection, {"session": session_id})[0])
 
 
 def save_details(connection: Connection, session_id: str, large: SessionDetails) -> None:

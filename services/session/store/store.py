@@ -1,4 +1,4 @@
-"""The store: the domain's transactions over `chassis.db`."""
+"""The store: the domain's transactions over `storage`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from chassis.clock import Clock
-    from chassis.db import Database
     from drover.event.v1 import event_pb2
     from services.session.domain.event import InputClass
     from services.session.domain.ports import (
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
         SessionState,
         ThreadState,
     )
+    from storage import Database
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import bindparam, insert, select, update
 
 from services.session.domain.session import Activity, Status, ThreadState
-from services.session.store.prepared import Prepared
 from services.session.store.tables import threads
+from storage.prepared import Prepared
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

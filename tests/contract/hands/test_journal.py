@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from chassis.clock import SystemClock
-from chassis.db import open_database
 from chassis.errors import DroverError, Reason
 from drover.hands.v1.hands_service_pb2 import VERDICT_CANCELLED, VERDICT_OUTCOME_UNKNOWN
 from services.hands.domain import execution
@@ -17,6 +16,7 @@ from services.hands.domain.execution import Step
 from services.hands.domain.journal import Journal
 from services.hands.store import tables
 from services.hands.store.journal import SqlJournal
+from storage import open_database
 from tests.doubles.hands_journal import MemoryJournal
 
 RESULT = execution.ran((), timedelta(seconds=1), is_error=False, cancelled=False)

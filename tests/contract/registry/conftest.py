@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chassis.db import open_database
 from services.registry.store.agents import SqlAgentStore
 from services.registry.store.environments import SqlEnvironmentStore
 from services.registry.store.tables import METADATA
+from storage import open_database
 from tests.doubles.registry_store import MemoryAgentStore, MemoryEnvironmentStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from chassis.db import Database
     from services.registry.domain.ports import AgentStore, EnvironmentStore
+    from storage import Database
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.dialects import sqlite
 
-from chassis.db import open_database
 from services.session.domain.session import SessionRef
 from services.session.store import sessions
 from services.session.store.store import SqlSessionStore
 from services.session.store.tables import metadata
+from storage import open_database
 from tests.doubles.session_world import WORKSPACE, ManualClock, World
 
 

@@ -7,7 +7,6 @@ import dataclasses
 
 import pytest
 
-from chassis.db import open_database
 from drover.event.v1 import event_pb2, usage_pb2
 from services.session.domain.event import CallKind, InputClass
 from services.session.domain.ports import (
@@ -31,6 +30,7 @@ from services.session.domain.session import (
 )
 from services.session.store.store import SqlSessionStore
 from services.session.store.tables import metadata
+from storage import open_database
 from tests.doubles.session_events import interrupt, message, said
 from tests.doubles.session_store import MemoryStore
 from tests.doubles.session_world import WORKSPACE, ManualClock, details, other_workspace

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import update
 
-from chassis.db import open_database
 from services.registry.main import SERVICE, build
 from services.registry.store.tables import METADATA, SCHEMA, stamp_schema
+from storage import open_database
 
 if TYPE_CHECKING:
     from services.registry.main import RegistrySettings

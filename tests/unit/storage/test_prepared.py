@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql
 
-from services.session.store.prepared import Prepared, PreparedAmong
+from storage.prepared import Prepared, PreparedAmong
 
 things = Table(
     "things", MetaData(), Column("id", Integer, primary_key=True), Column("name", String)
@@ -37,10 +37,10 @@ def test_parameters_find_their_places_by_name(connection):
     add = Prepared(insert(things))
     add.execute_each(connection, [{"name": "one", "id": 1}, {"id": 2, "name": "two"}])
     find = Prepared(select(things.c.name).where(things.c.id == bindparam("wanted")))
-    assert [find.execute(connection, {"wanted": one}).fetchone() for one in (2, 1, 3)] == [
-        ("two",),
-        ("one",),
-        None,
+    assert [find.execute(connection, {"wanted": one}) for one in (2, 1, 3)] == [
+        [("two",)],
+        [("one",)],
+        [],
     ]
 
 
@@ -48,7 +48,7 @@ def test_a_value_of_the_statement_itself_stays(connection):
     Prepared(insert(things)).execute(connection, {"id": 1, "name": "one"})
     clear = Prepared(update(things).where(things.c.id == bindparam("wanted")).values(name=""))
     clear.execute(connection, {"wanted": 1})
-    assert Prepared(select(things)).execute(connection, {}).fetchall() == [(1, "")]
+    assert Prepared(select(things)).execute(connection, {}) == [(1, "")]
 
 
 def test_a_list_of_any_length_finds_what_is_in_it(connection):
@@ -59,7 +59,7 @@ def test_a_list_of_any_length_finds_what_is_in_it(connection):
         )
     )
     for count in (1, 2, 3, 5, 31, 32, 33, 3):
-        found = among.execute(connection, {"name": "x"}, list(range(count))).fetchall()
+        found = among.execute(connection, {"name": "x"}, list(range(count)))
         assert [row[0] for row in found] == list(range(count))
 
 

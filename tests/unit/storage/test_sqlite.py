@@ -18,8 +18,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from chassis.db import open_database
 from chassis.errors import DroverError, Reason
+from storage import open_database
 
 metadata = MetaData()
 event = Table(
@@ -260,7 +260,7 @@ async def test_close_finishes_accepted_writes_and_refuses_later_ones(path):
 
 
 async def test_too_many_waiting_writes_are_refused_at_once(database, monkeypatch):
-    monkeypatch.setattr("chassis.db.sqlite._MAX_WAITING", 2)
+    monkeypatch.setattr("storage.sqlite._MAX_WAITING", 2)
     gate = Gate()
     first = asyncio.create_task(database.write(gate))
     await gate.wait_until_entered()
