@@ -1,0 +1,16 @@
+"""How long the long runs are: one variable says it for all of them."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+VARIABLE: Final = "DROVER_SOAK"
+"""A factor: 1 is the whole of every long run (`make soak`), unset is the share that CI runs."""
+
+_SHARE: Final = 0.25
+
+
+def share(whole: float) -> float:
+    """The part of `whole` (seconds, rounds) that this run has time for."""
+    return whole * float(os.environ.get(VARIABLE) or _SHARE)
