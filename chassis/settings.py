@@ -37,6 +37,7 @@ class Settings(BaseSettings):
         default=(), description="Where the brains listen, comma separated."
     )
     reflection: bool = Field(default=True, description="Offer gRPC server reflection.")
+    metrics_listen: str = Field(default="", description="Where Prometheus may scrape; unset: not.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level of log lines that are written."
     )

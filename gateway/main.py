@@ -12,7 +12,7 @@ from chassis import lifecycle
 from chassis.clock import SystemClock
 from chassis.grpc.channel import open_channel
 from chassis.ids import new_id
-from chassis.telemetry.metrics import new_registry
+from chassis.telemetry.metrics import exposed
 from drover.api.v1 import annotations_pb2 as api
 from gateway import status
 from gateway.app import Endpoint, GatewayApp, Served
@@ -46,7 +46,8 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
         channels[process] = open_channel(address, token, deadline=settings.request_seconds)
         stack.push_async_callback(channels[process].close, None)
     upstream = Upstream(channels, SERVED, deadline=settings.request_seconds)
-    registry, stop, clock = new_registry(), asyncio.Event(), SystemClock()
+    registry = await exposed(settings.metrics_listen, stack)
+    stop, clock = asyncio.Event(), SystemClock()
     traffic, contract = Traffic(registry), Contract(SERVED)
     streams = StreamEndpoints(
         contract.encoders,

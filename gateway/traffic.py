@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
+from chassis.telemetry.metrics import BUCKETS
+
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 # Asked many times a minute, by machines: a log that is read by people says so only for debugging.
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _log = structlog.get_logger("gateway.access")
@@ -30,7 +31,7 @@ class Traffic:
             "drover_http_request_seconds",
             "Seconds until an HTTP request was answered whole.",
             ("method", "route"),
-            buckets=_BUCKETS,
+            buckets=BUCKETS,
             registry=registry,
         )
         self.open = Gauge(

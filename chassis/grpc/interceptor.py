@@ -6,6 +6,7 @@ One interceptor that wraps each method once: a chain of them costs more than wha
 # ruff: noqa: ANN401  # messages of every type pass through here
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Never, TypeAlias
@@ -13,6 +14,7 @@ from typing import Any, Never, TypeAlias
 import grpc
 import grpc.aio
 import structlog
+from prometheus_client import Histogram
 
 from chassis import rules
 from chassis.context import DEFAULT_WORKSPACE, REQUEST_KEY, WORKSPACE_KEY, CallContext, call_context
@@ -36,15 +38,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Admits calls that carry the installation's secret and answers every failure alike.
 
     Handlers take the messages of a request stream from the iterator that they are given: that is
-    where the rules are checked.
+    where the rules are checked. `seconds` takes down every call, by method and status.
     """
 
-    def __init__(self, token: Secret, ids: IdSource) -> None:
+    def __init__(self, token: Secret, ids: IdSource, seconds: Histogram) -> None:
         if not token.open():
             msg = "the installation's secret is empty: every caller would pass"
             raise ValueError(msg)
         self._token = token
         self._ids = ids
+        self._seconds = seconds
         self._wrapped: dict[str, Handler] = {}
 
     async def intercept_service(
@@ -86,17 +89,21 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         async def serve(request: Any, context: Context) -> Any:
             metadata = context.invocation_metadata() or ()
             span = tracing.server_span(name, metadata, attributes)
+            start, code = time.perf_counter(), "CANCELLED"
             with call_context(self._call(metadata)), span:
                 try:
                     response = behavior(check(request), context)
-                    if not isinstance(response, AsyncGenerator):
-                        return await response
-                    async with aclosing(response):
-                        async for message in response:
-                            await context.write(message)
+                    if isinstance(response, AsyncGenerator):
+                        response = _write_each(response, context)
+                    answer = await response
+                    code = "OK"
                 except Exception as error:  # noqa: BLE001  # mapped, logged and sent
-                    await self._fail(method, context, error)
-                return None
+                    failure = self._failure(method, error)
+                    code = failure.rule.grpc
+                    await _abort(context, failure)
+                finally:
+                    self._seconds.labels(name, code).observe(time.perf_counter() - start)
+            return answer
 
         wrapped: Handler = handler._replace(**{kind: serve})
         return wrapped
@@ -106,7 +113,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         workspace_id = given.get(WORKSPACE_KEY, DEFAULT_WORKSPACE)
         return CallContext(workspace_id, given.get(REQUEST_KEY) or self._ids("req"))
 
-    async def _fail(self, method: str, context: Context, error: Exception) -> Never:
+    def _failure(self, method: str, error: Exception) -> DroverError:
         while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]  # the one failure of a handler's task group
         if isinstance(error, grpc.aio.AbortError):
@@ -128,7 +135,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             _log.error("rpc_failed", method=method, error_id=error_id, exc_info=error)
             error = DroverError(Reason.INTERNAL, f"internal error {error_id}", error_id=error_id)
         tracing.record_failure(error.rule.grpc, error.reason, fault=error.rule.http >= _FAULT)
-        await _abort(context, error)
+        return error
+
+
+async def _write_each(messages: AsyncGenerator[Any, None], context: Context) -> None:
+    async with aclosing(messages):
+        async for message in messages:
+            await context.write(message)
 
 
 async def _abort(context: Context, error: DroverError) -> Never:

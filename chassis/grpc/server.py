@@ -9,11 +9,13 @@ import grpc.aio
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+from prometheus_client import CollectorRegistry, Histogram
 
 from chassis.grpc import options
 from chassis.grpc.interceptor import CallInterceptor
 from chassis.ids import IdSource, new_id
 from chassis.secret import Secret
+from chassis.telemetry.metrics import BUCKETS
 
 S = TypeVar("S")
 
@@ -25,10 +27,18 @@ class GrpcServer:
     """
 
     def __init__(
-        self, listen: str, token: Secret, *, reflection: bool = True, ids: IdSource = new_id
+        self,
+        listen: str,
+        token: Secret,
+        *,
+        reflection: bool = True,
+        ids: IdSource = new_id,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         self._listen, self._reflection, self._address = listen, reflection, ""
-        interceptors = [CallInterceptor(token, ids)]
+        told, of = ("drover_rpc_seconds", "Seconds of RPCs served."), ("method", "code")
+        seconds = Histogram(*told, of, buckets=BUCKETS, registry=registry)
+        interceptors = [CallInterceptor(token, ids, seconds)]
         self._server = grpc.aio.server(interceptors=interceptors, options=options.SERVER)
         self._registrar = _Registrar(self._server)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]

@@ -25,6 +25,7 @@ _MODEL_CLIENT = ("anthropic", "httpcore2", "anyio._backends._asyncio")
 # What speaks to a model needs its credentials; nothing else is given them.
 _MODEL_PREFIXES = ("ANTHROPIC_", "AWS_", "GOOGLE_", "CLOUD_ML_", "VERTEX_", "BEDROCK_")
 _KEY = "DROVER_API_KEY"
+_METRICS = "DROVER_METRICS_LISTEN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +94,11 @@ class Plan:
                 environment=shared
                 | {"DROVER_LISTEN": part.address}
                 | ({"DROVER_BRAIN_NAME": part.name} if part.is_brain else {})
+                | _metrics(environment, number)
                 | _secrets_for(part, environment, key),
                 imports=_MODEL_CLIENT if part.is_brain else (),
             )
-            for part in self.parts
+            for number, part in enumerate(self.parts)
         ]
 
     def _addresses(self) -> dict[str, str]:
@@ -116,6 +118,12 @@ def public(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if name != _KEY and not _is_model_access(name)
     }
+
+
+def _metrics(environment: Mapping[str, str], number: int) -> dict[str, str]:
+    """Where a part is scraped: the first at the port that is set, the others at the next ones."""
+    host, _, port = environment.get(_METRICS, "").rpartition(":")
+    return {_METRICS: f"{host}:{int(port) + number}"} if int(port or 0) else {}
 
 
 def _secrets_for(part: Part, environment: Mapping[str, str], key: Secret) -> dict[str, str]:

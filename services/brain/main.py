@@ -15,6 +15,7 @@ from chassis.clock import SystemClock
 from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
+from chassis.telemetry.metrics import exposed
 from drover.brain.v1.brain_service_pb2_grpc import add_BrainServiceServicer_to_server
 from drover.hands.v1.hands_service_pb2_grpc import HandsServiceStub
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
@@ -69,7 +70,8 @@ async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
         cache=StateCache(max_bytes=settings.state_cache_bytes),
     )
     pool = await stack.enter_async_context(BrainPool(worker.work, settings.max_sessions))
-    server = GrpcServer(settings.listen, token, reflection=settings.reflection)
+    registry = await exposed(settings.metrics_listen, stack)
+    server = GrpcServer(settings.listen, token, reflection=settings.reflection, registry=registry)
     server.add(add_BrainServiceServicer_to_server, BrainRpc(pool))
     await server.start()
     stack.push_async_callback(server.stop, STOP_GRACE)

@@ -15,6 +15,7 @@ from chassis.clock import SystemClock
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
 from chassis.settings import Settings
+from chassis.telemetry.metrics import exposed
 from drover.hands.v1.hands_service_pb2_grpc import add_HandsServiceServicer_to_server
 from services.hands.backends.local import LocalBackend
 from services.hands.domain.limits import MIB, Limits
@@ -110,7 +111,10 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     stack.callback(reaper.cancel)
     pool.fill()
 
-    server = GrpcServer(settings.listen, settings.token(), reflection=settings.reflection)
+    registry = await exposed(settings.metrics_listen, stack)
+    server = GrpcServer(
+        settings.listen, settings.token(), reflection=settings.reflection, registry=registry
+    )
     server.add(add_HandsServiceServicer_to_server, HandsRpc(executor, workspaces, backend.name))
     await server.start()
     stack.push_async_callback(_stop, server, executor, pool)

@@ -10,6 +10,7 @@ from chassis.clock import SystemClock
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
 from chassis.settings import Settings
+from chassis.telemetry.metrics import exposed
 from drover.agent.v1.agent_service_pb2_grpc import add_AgentServiceServicer_to_server
 from drover.environment.v1.environment_service_pb2_grpc import (
     add_EnvironmentServiceServicer_to_server,
@@ -34,7 +35,10 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
     stack.push_async_callback(database.close)
     await database.write(stamp_schema)
     clock = SystemClock()
-    server = GrpcServer(settings.listen, settings.token(), reflection=settings.reflection)
+    registry = await exposed(settings.metrics_listen, stack)
+    server = GrpcServer(
+        settings.listen, settings.token(), reflection=settings.reflection, registry=registry
+    )
     server.add(add_AgentServiceServicer_to_server, AgentRpc(SqlAgentStore(database), clock, new_id))
     server.add(
         add_EnvironmentServiceServicer_to_server,

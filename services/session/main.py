@@ -16,6 +16,7 @@ from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
 from chassis.settings import Settings
+from chassis.telemetry.metrics import exposed
 from drover.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from services.session.clients.brain import BrainClient
 from services.session.clients.hands import HandsClient
@@ -84,7 +85,8 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         ids=new_id,
         stuck_seconds=settings.stuck_reader_seconds,
     )
-    server = GrpcServer(settings.listen, token, reflection=settings.reflection)
+    registry = await exposed(settings.metrics_listen, stack)
+    server = GrpcServer(settings.listen, token, reflection=settings.reflection, registry=registry)
     server.add(add_SessionServiceServicer_to_server, SessionRpc(parts))
     await server.start()
     stack.push_async_callback(server.stop, _STOP_SECONDS)

@@ -8,6 +8,7 @@ from functools import partial
 from chassis import lifecycle
 from chassis.grpc.server import GrpcServer
 from chassis.settings import Settings
+from chassis.telemetry.metrics import exposed
 from drover.vault.v1.credential_proxy_service_pb2_grpc import (
     add_CredentialProxyServiceServicer_to_server,
 )
@@ -22,7 +23,10 @@ class VaultProxySettings(Settings):
 
 async def build(settings: VaultProxySettings, stack: AsyncExitStack) -> GrpcServer:
     """A started vault proxy; `stack` stops it."""
-    server = GrpcServer(settings.listen, settings.token(), reflection=settings.reflection)
+    registry = await exposed(settings.metrics_listen, stack)
+    server = GrpcServer(
+        settings.listen, settings.token(), reflection=settings.reflection, registry=registry
+    )
     server.add(add_CredentialProxyServiceServicer_to_server, CredentialProxyRpc())
     await server.start()
     stack.push_async_callback(server.stop)

@@ -80,6 +80,13 @@ def test_client_key_goes_to_the_gateway_only(orders: dict[str, Order]) -> None:
     assert public(SHELL) == {"PATH": "/bin", "DROVER_LOG_LEVEL": "debug"}
 
 
+def test_every_process_is_scraped_at_a_port_of_its_own(plan: Plan, tmp_path: Path) -> None:
+    shell = SHELL | {"DROVER_METRICS_LISTEN": "127.0.0.1:9100"}
+    orders = plan.orders(Installation(tmp_path), shell, Secret("drv_client"))
+    addresses = [order.environment["DROVER_METRICS_LISTEN"] for order in orders]
+    assert addresses == [f"127.0.0.1:{9100 + number}" for number in range(len(plan.parts))]
+
+
 def test_order_survives_the_wire_and_hides_its_environment(orders: dict[str, Order]) -> None:
     order = orders["brain-1"]
     assert Order.decode(order.encode()) == order

@@ -12,6 +12,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from opentelemetry.trace import SpanKind
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from chassis.context import CallContext, call_context, current_call
@@ -422,3 +423,26 @@ async def _grpcurl(*arguments: str) -> tuple[int, str]:
 
 def _status(error: grpc.aio.AioRpcError) -> status_pb2.Status:
     return status_pb2.Status.FromString(dict(error.trailing_metadata())[DETAILS_KEY])
+
+
+async def test_every_call_is_counted_with_its_method_and_its_outcome(stack, probe) -> None:
+    registry = CollectorRegistry()
+    server = GrpcServer("127.0.0.1:0", TOKEN, registry=registry)
+    server.add(probe.register, None)
+    await server.start()
+    stack.push_async_callback(server.stop, 0)
+    client = Client(await stack.enter_async_context(open_channel(server.address, TOKEN)))
+    await client.one(note())
+
+    async def refuse(_note: Note) -> Note:
+        raise DroverError(Reason.NOT_FOUND, "nothing there")
+
+    probe.answer = refuse
+    await client.each(note())
+
+    def count(method: str, code: str) -> float | None:
+        labels = {"method": f"{SERVICE}/{method}", "code": code}
+        return registry.get_sample_value("drover_rpc_seconds_count", labels)
+
+    assert count("One", "OK") == 1
+    assert [count(kind, "NOT_FOUND") for kind in ("One", "Down", "Up", "Both")] == [1, 1, 1, 1]
