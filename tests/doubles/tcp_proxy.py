@@ -51,10 +51,11 @@ class Traffic:
 
 
 class TcpProxy:
-    """Listens on a loopback port and relays to `host:port`. A context manager."""
+    """Listens at a free port of `listen` and relays to `host:port`. A context manager."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1", *, listen: str = "127.0.0.1") -> None:
         self.target = (host, port)
+        self._listen_host = listen
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._live, name="tcp-proxy", daemon=True)
         self._loop = asyncio.new_event_loop()
@@ -62,7 +63,7 @@ class TcpProxy:
         self._server: asyncio.Server | None = None
         # The port stays ours while connections are refused: a socket that is bound without
         # listening makes the kernel refuse, and keeps others from taking the port.
-        self._holder = _bound(0)
+        self._holder = _bound(listen, 0)
         self._port = self._holder.getsockname()[1]
         self._traffic = Traffic()
         self._rules = _Rules()
@@ -75,7 +76,7 @@ class TcpProxy:
     @property
     def address(self) -> str:
         """Where it listens, as a gRPC target."""
-        return f"127.0.0.1:{self._port}"
+        return f"{self._listen_host}:{self._port}"
 
     @property
     def traffic(self) -> Traffic:
@@ -166,7 +167,9 @@ class TcpProxy:
 
     async def _listen(self) -> None:
         if self._server is None:
-            self._server = await asyncio.start_server(self._relay, sock=_bound(self._port))
+            self._server = await asyncio.start_server(
+                self._relay, sock=_bound(self._listen_host, self._port)
+            )
 
     async def _stop_listening(self) -> None:
         if self._server is not None:
@@ -241,7 +244,7 @@ class _Relay:
         try:
             upstream, sink = await asyncio.open_connection(*target)
         except OSError:
-            self.cut()
+            self._reset()
             return
         self._sinks[Way.UP] = sink
         try:
@@ -251,18 +254,21 @@ class _Relay:
                     pumps.create_task(self._take(way, source, held))
                     pumps.create_task(self._pass(way, held))
         except* OSError:
-            self.cut()
+            self._reset()
         finally:
             for writer in self._sinks.values():
                 writer.close()
 
     def cut(self) -> int:
         """Resets both sides."""
+        self._reset()
+        self.task.cancel()
+        return 1
+
+    def _reset(self) -> None:
         self._note(cut=1)
         for writer in self._sinks.values():
             _reset(writer)
-        self.task.cancel()
-        return 1
 
     def end(self, way: Way) -> None:
         """Ends one direction; what still comes for it is dropped."""
@@ -321,10 +327,10 @@ class _Relay:
         self.task.cancel()
 
 
-def _bound(port: int) -> socket.socket:
+def _bound(host: str, port: int) -> socket.socket:
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    bound.bind(("127.0.0.1", port))
+    bound.bind((host, port))
     return bound
 
 
