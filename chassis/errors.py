@@ -120,3 +120,7 @@ class DroverError(Exception):
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.message}"
+
+
+class CannotStartError(Exception):
+    """What keeps a process from starting. The message, one line, says what to do about it."""

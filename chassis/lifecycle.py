@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 import structlog
 import uvloop
 
+from chassis.errors import CannotStartError
 from chassis.telemetry import logs, tracing
 
 Build = Callable[[AsyncExitStack], Awaitable[object]]
@@ -31,6 +32,8 @@ def run(build: Build, *, service: str, log_level: str = "info", stop_seconds: fl
     clean = False
     try:
         clean = uvloop.run(_supervise(build, stop_seconds))
+    except CannotStartError as error:
+        _log.error("cannot_start", reason=str(error))  # the reason is all there is
     except Exception:  # noqa: BLE001  # logged as everything is
         _log.exception("failed")
     finally:

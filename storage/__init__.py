@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from sqlalchemy import Connection, MetaData
+from sqlalchemy import Connection
+
+from storage.schema import Schema
 
 T = TypeVar("T")
 
@@ -39,19 +41,21 @@ class Database(Protocol):
         ...
 
 
-async def open_database(url: str, metadata: MetaData, *, schema: str = "drover") -> Database:
-    """Opens the database at an SQLAlchemy `url`; `schema` is the service's own in PostgreSQL.
+async def open_database(url: str, schema: Schema) -> Database:
+    """Opens the database of a service, with the tables that this release needs.
 
-    Raises `ValueError` for an engine that Drover does not run on.
+    An SQLite file is made, or brought up to date, if need be; PostgreSQL must have been migrated.
+    Raises `CannotStartError` when it is not, `ValueError` for an engine that Drover does not run
+    on.
     """
     # An engine is imported where it is used: a laptop pays for no other.
     if url.startswith("sqlite:"):
         from storage.sqlite import SqliteDatabase
 
-        return await SqliteDatabase.open(url, metadata)
+        return await SqliteDatabase.open(url, schema)
     if url.startswith("postgresql"):
         from storage.postgres import PostgresDatabase
 
-        return PostgresDatabase.open(url, schema)
+        return await PostgresDatabase.checked(url, schema)
     msg = f"no database engine for {url.partition(':')[0]!r}: use sqlite:/// or postgresql://"
     raise ValueError(msg)

@@ -18,9 +18,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from chassis.errors import DroverError, Reason
 from storage.failures import explain
+from storage.migrations import require
 
 if TYPE_CHECKING:
     import asyncpg
+
+    from storage.schema import Schema
 
 T = TypeVar("T")
 
@@ -73,6 +76,17 @@ class PostgresDatabase:
             },
         )
         return cls(engine, schema)
+
+    @classmethod
+    async def checked(cls, url: str, schema: Schema) -> Self:
+        """A database that has been found to have the tables of `schema`. Raises `SchemaError`."""
+        database = cls.open(url, schema.name)
+        try:
+            await database.read(lambda connection: require(connection, schema))
+        except BaseException:
+            await database.close()
+            raise
+        return database
 
     @property
     def schema(self) -> str:

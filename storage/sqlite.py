@@ -16,10 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar, cast
 
-from sqlalchemy import Connection, Engine, MetaData, create_engine, event
+import structlog
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool
 
 from chassis.errors import DroverError, Reason
+from storage.migrations import advance, current
+from storage.schema import Schema
 
 T = TypeVar("T")
 
@@ -29,6 +32,7 @@ _MAX_GROUP = 128
 _MAX_WAITING = 4096
 _READERS = 3
 _CLOSED = "the database is closed"
+_log = structlog.get_logger("storage.sqlite")
 _PRAGMAS = "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "busy_timeout = 5000"
 
 
@@ -57,19 +61,14 @@ class SqliteDatabase:
         self._readers: list[Connection] = []
 
     @classmethod
-    async def open(cls, url: str, metadata: MetaData) -> Self:
-        """Opens the file, creating it and the tables it lacks.
+    async def open(cls, url: str, schema: Schema) -> Self:
+        """Opens the file, creating it and bringing its tables to what `schema` says.
 
         Raises `ValueError` for a database in memory, which each connection would have for itself.
         """
-        # Every thread keeps the one connection that it opens, so there is nothing to pool.
-        engine = create_engine(url, poolclass=NullPool)
-        if engine.url.database in {None, "", ":memory:"}:
-            msg = "a database in memory has no durability and cannot be shared: name a file"
-            raise ValueError(msg)
-        event.listen(engine, "connect", _configure)
+        engine = _engine(url)
         database = cls(engine)
-        await asyncio.to_thread(metadata.create_all, engine)
+        await asyncio.to_thread(_migrate, engine, schema, _note)
         database._writer.start()
         return database
 
@@ -178,6 +177,46 @@ def _run_one(write: _Write, connection: Connection, driver: sqlite3.Connection) 
         write.error = error
         driver.execute("ROLLBACK TO one")
     driver.execute("RELEASE one")
+
+
+def migrate_file(url: str, schema: Schema, tell: Callable[[int], None]) -> None:
+    """Applies the revisions that a file lacks, `tell`ing each. Raises as `open` does."""
+    _migrate(_engine(url), schema, tell)
+
+
+def _engine(url: str) -> Engine:
+    # Every thread keeps the one connection that it opens, so there is nothing to pool.
+    engine = create_engine(url, poolclass=NullPool)
+    if engine.url.database in {None, "", ":memory:"}:
+        msg = "a database in memory has no durability and cannot be shared: name a file"
+        raise ValueError(msg)
+    event.listen(engine, "connect", _configure)
+    return engine
+
+
+def _migrate(engine: Engine, schema: Schema, tell: Callable[[int], None]) -> None:
+    """Applies the revisions that the file lacks; who comes at the same time waits meanwhile."""
+    with engine.connect() as connection:
+        if current(connection) == schema.head:
+            return
+        driver = _driver(connection)
+        # A table that is rebuilt would take with it what refers to it.
+        driver.execute("PRAGMA foreign_keys = OFF")
+        revision: int | None = 0
+        while revision is not None:
+            driver.execute("BEGIN IMMEDIATE")
+            try:
+                revision = advance(connection, schema)
+            except BaseException:
+                driver.rollback()
+                raise
+            driver.execute("COMMIT")
+            if revision is not None:
+                tell(revision)
+
+
+def _note(revision: int) -> None:
+    _log.info("migrated", revision=revision)
 
 
 def _driver(connection: Connection) -> sqlite3.Connection:

@@ -22,8 +22,8 @@ from services.hands.domain.limits import MIB, Limits
 from services.hands.executor import Executor
 from services.hands.pool import Pool, PoolSize
 from services.hands.rpc import HandsRpc
-from services.hands.store import tables
 from services.hands.store.journal import SqlJournal
+from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
 from storage import open_database
 
@@ -87,7 +87,7 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     """
     directory = settings.data_dir.absolute() / "hands"
     directory.mkdir(parents=True, exist_ok=True)
-    database = await open_database(settings.database(SERVICE), tables.metadata)
+    database = await open_database(settings.database(SERVICE), SCHEMA)
     stack.push_async_callback(database.close)
     backend = LocalBackend(directory)
     stack.push_async_callback(backend.close)

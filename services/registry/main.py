@@ -19,7 +19,7 @@ from services.registry.rpc.agents import AgentRpc
 from services.registry.rpc.environments import EnvironmentRpc
 from services.registry.store.agents import SqlAgentStore
 from services.registry.store.environments import SqlEnvironmentStore
-from services.registry.store.tables import METADATA, stamp_schema
+from services.registry.store.schema import SCHEMA
 from storage import open_database
 
 SERVICE = "registry"
@@ -31,9 +31,8 @@ class RegistrySettings(Settings):
 
 async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer:
     """A started registry; `stack` stops it and closes its database."""
-    database = await open_database(settings.database(SERVICE), METADATA)
+    database = await open_database(settings.database(SERVICE), SCHEMA)
     stack.push_async_callback(database.close)
-    await database.write(stamp_schema)
     clock = SystemClock()
     registry = await exposed(settings.metrics_listen, stack)
     server = GrpcServer(

@@ -29,8 +29,8 @@ from services.session.hands import HandReleases
 from services.session.leases import Leases
 from services.session.rpc.parts import Parts
 from services.session.rpc.servicer import SessionRpc
+from services.session.store.schema import SCHEMA
 from services.session.store.store import SqlSessionStore
-from services.session.store.tables import metadata
 from storage import open_database
 
 SERVICE = "session"
@@ -61,10 +61,9 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         stack.push_async_callback(opened.close, None)
         return opened
 
-    database = await open_database(settings.database(SERVICE), metadata)
+    database = await open_database(settings.database(SERVICE), SCHEMA)
     stack.push_async_callback(database.close)
     store = SqlSessionStore(database, SystemClock())
-    await store.check_schema()
 
     feed, leases = Feed(), Leases()
     brains = [BrainClient(address, channel(address)) for address in settings.brain_addresses]

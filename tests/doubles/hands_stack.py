@@ -17,8 +17,8 @@ from services.hands.backends.local import LocalBackend
 from services.hands.domain.limits import MIB, Limits
 from services.hands.executor import Executor
 from services.hands.pool import Pool, PoolSize
-from services.hands.store import tables
 from services.hands.store.journal import SqlJournal
+from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
 from storage import open_database
 
@@ -81,7 +81,7 @@ async def hands_stack(
     """A stack over `directory`; everything that it started has ended afterwards."""
     directory.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
-        database = await open_database(f"sqlite:///{directory}/hands.db", tables.metadata)
+        database = await open_database(f"sqlite:///{directory}/hands.db", SCHEMA)
         stack.push_async_callback(database.close)
         backend = LocalBackend(directory / "hands")
         stack.push_async_callback(backend.close)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from sqlalchemy import (
     BigInteger,
     Column,
-    Connection,
     ForeignKey,
     Index,
     Integer,
@@ -17,15 +16,9 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
-    insert,
-    select,
 )
 
-SCHEMA_VERSION = 1
-
 METADATA = MetaData()
-
-SCHEMA = Table("schema_version", METADATA, Column("version", Integer, primary_key=True))
 
 AGENTS = Table(
     "agents",
@@ -67,16 +60,3 @@ Index(
     sqlite_where=ENVIRONMENTS.c.archived_at.is_(None),
     postgresql_where=ENVIRONMENTS.c.archived_at.is_(None),
 )
-
-
-def stamp_schema(connection: Connection) -> None:
-    """Notes the version of a new database's tables.
-
-    Raises `RuntimeError` for a database of another version: it must be migrated, not guessed at.
-    """
-    found = connection.scalar(select(SCHEMA.c.version))
-    if found is None:
-        connection.execute(insert(SCHEMA).values(version=SCHEMA_VERSION))
-    elif found != SCHEMA_VERSION:
-        msg = f"the registry's database has schema version {found}, not {SCHEMA_VERSION}"
-        raise RuntimeError(msg)

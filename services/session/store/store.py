@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from sqlalchemy import insert, select
-
-from services.session.store import calls, events, inbox, releases, sessions, tables, threads
+from services.session.store import calls, events, inbox, releases, sessions, threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -49,13 +47,6 @@ class SqlSessionStore:
         self._database = database
         self._clock = clock
 
-    async def check_schema(self) -> None:
-        """Notes the schema's version in a new database. Raises `RuntimeError` for another one."""
-        version = await self._database.write(_schema_version)
-        if version != tables.SCHEMA_VERSION:
-            msg = f"the database has schema {version}, this release needs {tables.SCHEMA_VERSION}"
-            raise RuntimeError(msg)
-
     async def read(self, fn: Callable[[Transaction], T], /) -> T:
         """Runs `fn` on a snapshot of what is committed."""
         return await self._database.read(lambda connection: fn(self._transaction(connection)))
@@ -66,14 +57,6 @@ class SqlSessionStore:
 
     def _transaction(self, connection: Connection) -> SqlTransaction:
         return SqlTransaction(connection, int(self._clock.now().timestamp() * 1_000_000))
-
-
-def _schema_version(connection: Connection) -> int:
-    version = connection.execute(select(tables.schema.c.version)).scalar_one_or_none()
-    if version is None:
-        version = tables.SCHEMA_VERSION
-        connection.execute(insert(tables.schema), {"version": version})
-    return version
 
 
 class SqlTransaction:

@@ -7,8 +7,6 @@ know survive.
 
 from __future__ import annotations
 
-from typing import Final
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -25,11 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION: Final = 1
-
 metadata = MetaData()
-
-schema = Table("schema_version", metadata, Column("version", Integer, primary_key=True))
 
 # Narrow, since every append rewrites its row.
 sessions = Table(

@@ -14,8 +14,8 @@ from drover.hands.v1.hands_service_pb2 import VERDICT_CANCELLED, VERDICT_OUTCOME
 from services.hands.domain import execution
 from services.hands.domain.execution import Step
 from services.hands.domain.journal import Journal
-from services.hands.store import tables
 from services.hands.store.journal import SqlJournal
+from services.hands.store.schema import SCHEMA
 from storage import open_database
 from tests.doubles.hands_journal import MemoryJournal
 
@@ -27,7 +27,7 @@ async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     if request.param == "memory":
         yield MemoryJournal()
         return
-    database = await open_database(f"sqlite:///{tmp_path / 'hands.db'}", tables.metadata)
+    database = await open_database(f"sqlite:///{tmp_path / 'hands.db'}", SCHEMA)
     yield SqlJournal(database, SystemClock())
     await database.close()
 
@@ -147,13 +147,13 @@ async def test_purged_session_is_forgotten_with_its_fence(journal: Journal) -> N
 
 async def test_result_and_fence_outlive_the_process(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'hands.db'}"
-    database = await open_database(url, tables.metadata)
+    database = await open_database(url, SCHEMA)
     first = SqlJournal(database, SystemClock())
     await first.begin("s", "done", 7, "bash")
     await first.finish("s", "done", RESULT)
     await first.begin("s", "running", 7, "bash")
     await database.close()
-    database = await open_database(url, tables.metadata)
+    database = await open_database(url, SCHEMA)
     second = SqlJournal(database, SystemClock())
     assert (await second.begin("s", "done", 7, "bash")).record.result == RESULT
     unknown = (await second.begin("s", "running", 7, "bash")).record.result

@@ -8,7 +8,7 @@ import pytest
 
 from services.registry.store.agents import SqlAgentStore
 from services.registry.store.environments import SqlEnvironmentStore
-from services.registry.store.tables import METADATA
+from services.registry.store.schema import SCHEMA
 from storage import open_database
 from tests.doubles.registry_store import MemoryAgentStore, MemoryEnvironmentStore
 
@@ -27,7 +27,7 @@ async def database(
     if request.param == "memory":
         yield None
         return
-    database = await open_database(f"sqlite:///{tmp_path / 'registry.db'}", METADATA)
+    database = await open_database(f"sqlite:///{tmp_path / 'registry.db'}", SCHEMA)
     yield database
     await database.close()
 

@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-import pytest
 from sqlalchemy import text
 from sqlalchemy.dialects import sqlite
 
 from services.session.domain.session import SessionRef
 from services.session.store import sessions
+from services.session.store.schema import SCHEMA
 from services.session.store.store import SqlSessionStore
-from services.session.store.tables import metadata
 from storage import open_database
 from tests.doubles.session_world import WORKSPACE, ManualClock, World
 
 
 async def opened(path):
-    database = await open_database(f"sqlite:///{path / 'session.db'}", metadata)
+    database = await open_database(f"sqlite:///{path / 'session.db'}", SCHEMA)
     return database, SqlSessionStore(database, ManualClock())
 
 
 async def test_what_was_acknowledged_is_there_after_a_restart(tmp_path):
     one = World().state
     database, store = await opened(tmp_path)
-    await store.check_schema()
     world = World()
     [thread] = world.store.run(lambda tx: tx.threads(one.id), keep=False)
     large = world.store.run(lambda tx: tx.details(one.id), keep=False)
     await store.write(lambda tx: tx.create(one, large, thread))
     await database.close()
     database, store = await opened(tmp_path)
-    await store.check_schema()
     assert await store.read(lambda tx: tx.state(SessionRef(WORKSPACE, one.id))) == one
-    await database.close()
-
-
-async def test_a_database_of_another_schema_is_refused(tmp_path):
-    database, store = await opened(tmp_path)
-    await store.check_schema()
-    await database.write(
-        lambda connection: connection.execute(text("UPDATE schema_version SET version = 99"))
-    )
-    with pytest.raises(RuntimeError, match="schema 99"):
-        await store.check_schema()
     await database.close()
 
 

@@ -28,8 +28,8 @@ from services.session.domain.session import (
     ThreadState,
     Waiting,
 )
+from services.session.store.schema import SCHEMA
 from services.session.store.store import SqlSessionStore
-from services.session.store.tables import metadata
 from storage import open_database
 from tests.doubles.session_events import interrupt, message, said
 from tests.doubles.session_store import MemoryStore
@@ -50,9 +50,8 @@ async def store(request, tmp_path, clock):
     if request.param == "memory":
         yield MemoryStore(clock)
         return
-    database = await open_database(f"sqlite:///{tmp_path / 'session.db'}", metadata)
+    database = await open_database(f"sqlite:///{tmp_path / 'session.db'}", SCHEMA)
     sql = SqlSessionStore(database, clock)
-    await sql.check_schema()
     yield sql
     await database.close()
 

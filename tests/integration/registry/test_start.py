@@ -6,21 +6,31 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import update
 
+from chassis.errors import CannotStartError
 from services.registry.main import SERVICE, build
-from services.registry.store.tables import METADATA, SCHEMA, stamp_schema
+from services.registry.store.schema import SCHEMA
 from storage import open_database
+from storage.schema import ALEMBIC_VERSION, SCHEMA_FLOOR
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from services.registry.main import RegistrySettings
 
 
-async def test_a_database_of_another_schema_version_is_refused(settings: RegistrySettings) -> None:
-    database = await open_database(settings.database(SERVICE), METADATA)
-    await database.write(stamp_schema)
-    await database.write(lambda connection: connection.execute(update(SCHEMA).values(version=99)))
+async def test_tables_that_only_newer_releases_can_use_are_refused(
+    settings: RegistrySettings,
+) -> None:
+    database = await open_database(settings.database(SERVICE), SCHEMA)
+
+    def renew(connection: Connection) -> None:
+        connection.execute(update(ALEMBIC_VERSION).values(version_num="0099"))
+        connection.execute(update(SCHEMA_FLOOR).values(oldest=98))
+
+    await database.write(renew)
     await database.close()
     async with AsyncExitStack() as stack:
-        with pytest.raises(RuntimeError, match="schema version 99"):
+        with pytest.raises(CannotStartError, match="run a newer release"):
             await build(settings, stack)
 
 

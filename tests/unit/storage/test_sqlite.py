@@ -20,6 +20,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from chassis.errors import DroverError, Reason
 from storage import open_database
+from tests.doubles.databases import schema_in
 
 metadata = MetaData()
 event = Table(
@@ -38,7 +39,7 @@ def path(tmp_path):
 
 @pytest.fixture
 async def database(path):
-    opened = await open_database(f"sqlite:///{path}", metadata)
+    opened = await open_database(f"sqlite:///{path}", schema_in(path.parent, metadata))
     yield opened
     await opened.close()
 
@@ -239,7 +240,7 @@ async def test_foreign_keys_are_enforced_and_commits_are_synchronous(database):
 
 
 async def test_close_finishes_accepted_writes_and_refuses_later_ones(path):
-    database = await open_database(f"sqlite:///{path}", metadata)
+    database = await open_database(f"sqlite:///{path}", schema_in(path.parent, metadata))
     gate = Gate()
     first = asyncio.create_task(database.write(gate))
     await gate.wait_until_entered()
@@ -254,7 +255,7 @@ async def test_close_finishes_accepted_writes_and_refuses_later_ones(path):
         await database.write(add("b"))
     with pytest.raises(DroverError, match="closed"):
         await database.read(bodies)
-    again = await open_database(f"sqlite:///{path}", metadata)
+    again = await open_database(f"sqlite:///{path}", schema_in(path.parent, metadata))
     assert await again.read(bodies) == ["a"]
     await again.close()
 
@@ -275,6 +276,6 @@ async def test_too_many_waiting_writes_are_refused_at_once(database, monkeypatch
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "mysql://host/db"])
-async def test_engines_without_durability_or_support_are_refused(url):
+async def test_engines_without_durability_or_support_are_refused(url, tmp_path):
     with pytest.raises(ValueError, match=r"in memory|no database engine"):
-        await open_database(url, metadata)
+        await open_database(url, schema_in(tmp_path, metadata))

@@ -1,0 +1,1 @@
+"""Alembic revisions of the hands's tables, applied in the order of their numbers."""

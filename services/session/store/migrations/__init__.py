@@ -1,0 +1,1 @@
+"""Alembic revisions of the session's tables, applied in the order of their numbers."""
