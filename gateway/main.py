@@ -18,7 +18,7 @@ from gateway import status
 from gateway.app import Endpoint, GatewayApp, Served
 from gateway.auth import ApiKeys, HostNames, key_file
 from gateway.server import HttpServer
-from gateway.services import SERVED, addresses
+from gateway.services import SERVED, addresses, reads
 from gateway.settings import GatewaySettings
 from gateway.sse import Pace
 from gateway.streams import Resumption, StreamEndpoints
@@ -43,7 +43,9 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
     token = settings.token()
     channels: dict[str, grpc.aio.Channel] = {}
     for process, address in addresses(settings).items():
-        channels[process] = open_channel(address, token, deadline=settings.request_seconds)
+        channels[process] = open_channel(
+            address, token, deadline=settings.request_seconds, retried=reads(process)
+        )
         stack.push_async_callback(channels[process].close, None)
     upstream = Upstream(channels, SERVED, deadline=settings.request_seconds)
     registry = await exposed(settings.metrics_listen, stack)

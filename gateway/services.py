@@ -53,3 +53,14 @@ def addresses(settings: Settings) -> dict[str, str]:
     for number, address in enumerate(settings.brain_addresses, 1):
         found[f"brain-{number}"] = address
     return found
+
+
+def reads(process: str) -> list[str]:
+    """The methods of a process that change nothing, and so may be called a second time."""
+    return [
+        f"{service.full_name}/{method.name}"
+        for service, server in SERVED.items()
+        if server == process
+        for method in service.methods
+        if method.name.startswith(("Get", "List")) and not method.server_streaming
+    ]

@@ -6,25 +6,31 @@ Its calls are wrapped to add their metadata: a gRPC client interceptor costs twi
 # ruff: noqa: ANN401  # messages of every type pass through here
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import grpc.aio
 
 from chassis.context import REQUEST_KEY, WORKSPACE_KEY, current_call
 from chassis.grpc import options
+from chassis.grpc.target import resolve
 from chassis.secret import Secret
 from chassis.telemetry import tracing
 
 
-def open_channel(address: str, token: Secret, *, deadline: float = 30.0) -> grpc.aio.Channel:
+def open_channel(
+    address: str, token: Secret, *, deadline: float = 30.0, retried: Sequence[str] = ()
+) -> grpc.aio.Channel:
     """A channel to `address` that identifies this process and carries the call context.
 
+    `address` may stand for several replicas (`target.resolve`); reads among `retried`, given as
+    `package.Service/Method`, are repeated once when a replica is UNAVAILABLE.
     Every call carries the secret, the workspace, the request id and, while a span is recorded, its
     trace context. Calls with a unary answer get `deadline` seconds unless they name a `timeout`;
     streams are bounded by their callers. Nothing is dialled before the first call.
     """
-    channel: Any = grpc.aio.insecure_channel(address, options=options.CHANNEL)
+    where, chosen = resolve(address, retried)
+    channel: Any = grpc.aio.insecure_channel(where, options=[*options.CHANNEL, *chosen])
     identity = ("authorization", f"Bearer {token.open()}")
     for kind in ("unary_unary", "stream_unary"):
         setattr(channel, kind, _wrapping(getattr(channel, kind), identity, deadline))

@@ -36,6 +36,4 @@ CHANNEL: Final = (
     ("grpc.min_reconnect_backoff_ms", 2_000),
     # Proxy variables of the environment are for the outside world.
     ("grpc.enable_http_proxy", 0),
-    # Retries belong to one policy per dependency, in the caller.
-    ("grpc.enable_retries", 0),
 )
