@@ -1,0 +1,1 @@
+"""Histories of a session service under faults: recorded, then judged by a pure checker."""
