@@ -8,11 +8,20 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from chassis.errors import CannotStartError
 from chassis.secret import Secret
 
 
 def _split(value: object) -> object:
     return [part.strip() for part in value.split(",") if part] if isinstance(value, str) else value
+
+
+def _hide(value: object) -> object:
+    return (Secret(value.strip()) if value.strip() else None) if isinstance(value, str) else value
+
+
+SecretText = Annotated[Secret | None, BeforeValidator(_hide)]
+"""A setting that must not be shown; empty is as good as not set."""
 
 
 class Settings(BaseSettings):
@@ -21,7 +30,13 @@ class Settings(BaseSettings):
     Services subclass it with what is theirs alone. Addresses are gRPC targets, `host:port`.
     """
 
-    model_config = SettingsConfigDict(env_prefix="DROVER_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="DROVER_",
+        frozen=True,
+        extra="ignore",
+        arbitrary_types_allowed=True,
+        hide_input_in_errors=True,  # it may be a secret
+    )
 
     data_dir: Path = Field(default=Path("drover-data"), description="Directory of durable data.")
     listen: str = Field(default="127.0.0.1:0", description="Where to listen; port 0 is a free one.")
@@ -41,12 +56,35 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level of log lines that are written."
     )
-    database_url: str | None = Field(default=None, description="Default: DATA_DIR/<service>.db.")
 
     def token(self) -> Secret:
         """Reads the installation's secret (ARCHITECTURE §7). Raises `OSError` without a file."""
         return Secret(self.token_file.read_text(encoding="utf-8").strip())
 
-    def database(self, service: str) -> str:
-        """URL of the database that `service` owns."""
-        return self.database_url or f"sqlite:///{self.data_dir.absolute() / f'{service}.db'}"
+
+class DatabaseSettings(Settings):
+    """Settings of a service with a database of its own.
+
+    Its URL holds a password: no process but the service's own is given it. A subclass has a field
+    `<service>_database_url` beside the one for all.
+    """
+
+    database_url: SecretText = Field(
+        default=None,
+        description="PostgreSQL for all services, postgresql://user:password@host:port/database, "
+        "each in a schema of its own. Default: SQLite, DATA_DIR/<service>.db.",
+    )
+
+    def database(self, service: str) -> Secret:
+        """URL of the database that `service` owns. Raises `CannotStartError`."""
+        own: Secret | None = getattr(self, f"{service}_database_url")
+        given = own or self.database_url
+        if given is None:
+            return Secret(f"sqlite:///{self.data_dir.absolute() / f'{service}.db'}")
+        if own is None and given.open().startswith("sqlite:"):
+            msg = (
+                "DROVER_DATABASE_URL names one SQLite file, and each service needs its own: set "
+                f"DROVER_{service.upper()}_DATABASE_URL and the like, or DROVER_DATA_DIR"
+            )
+            raise CannotStartError(msg)
+        return given

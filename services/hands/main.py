@@ -14,7 +14,7 @@ from chassis import lifecycle
 from chassis.clock import SystemClock
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
-from chassis.settings import Settings
+from chassis.settings import DatabaseSettings, SecretText
 from chassis.telemetry.metrics import exposed
 from drover.hands.v1.hands_service_pb2_grpc import add_HandsServiceServicer_to_server
 from services.hands.backends.local import LocalBackend
@@ -36,9 +36,12 @@ def _half_the_processors() -> float:
     return max(1.0, (os.cpu_count() or 1) / 2)
 
 
-class HandsSettings(Settings):
+class HandsSettings(DatabaseSettings):
     """Settings of the hands."""
 
+    hands_database_url: SecretText = Field(
+        default=None, description="The database of the hands alone."
+    )
     hands_max_sandboxes: int = Field(
         default=128, ge=1, description="Sandboxes that live at once; idle ones make room."
     )
@@ -87,7 +90,7 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     """
     directory = settings.data_dir.absolute() / "hands"
     directory.mkdir(parents=True, exist_ok=True)
-    database = await open_database(settings.database(SERVICE), SCHEMA)
+    database = await open_database(settings.database(SERVICE).open(), SCHEMA)
     stack.push_async_callback(database.close)
     backend = LocalBackend(directory)
     stack.push_async_callback(backend.close)

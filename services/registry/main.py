@@ -5,11 +5,13 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from functools import partial
 
+from pydantic import Field
+
 from chassis import lifecycle
 from chassis.clock import SystemClock
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
-from chassis.settings import Settings
+from chassis.settings import DatabaseSettings, SecretText
 from chassis.telemetry.metrics import exposed
 from drover.agent.v1.agent_service_pb2_grpc import add_AgentServiceServicer_to_server
 from drover.environment.v1.environment_service_pb2_grpc import (
@@ -25,13 +27,17 @@ from storage import open_database
 SERVICE = "registry"
 
 
-class RegistrySettings(Settings):
-    """The registry needs nothing beyond what every process has."""
+class RegistrySettings(DatabaseSettings):
+    """The registry needs nothing beyond what every service with a database has."""
+
+    registry_database_url: SecretText = Field(
+        default=None, description="The database of the registry alone."
+    )
 
 
 async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer:
     """A started registry; `stack` stops it and closes its database."""
-    database = await open_database(settings.database(SERVICE), SCHEMA)
+    database = await open_database(settings.database(SERVICE).open(), SCHEMA)
     stack.push_async_callback(database.close)
     clock = SystemClock()
     registry = await exposed(settings.metrics_listen, stack)

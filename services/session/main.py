@@ -15,7 +15,7 @@ from chassis.clock import SystemClock
 from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
-from chassis.settings import Settings
+from chassis.settings import DatabaseSettings, SecretText
 from chassis.telemetry.metrics import exposed
 from drover.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from services.session.clients.brain import BrainClient
@@ -38,9 +38,12 @@ _STOP_SECONDS = 1.0
 """Streams end with the process: only what is nearly done is waited for."""
 
 
-class SessionSettings(Settings):
+class SessionSettings(DatabaseSettings):
     """What the session service needs beyond what every process has."""
 
+    session_database_url: SecretText = Field(
+        default=None, description="The database of the session alone."
+    )
     stuck_reader_seconds: float = Field(
         default=30.0,
         gt=0,
@@ -61,7 +64,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         stack.push_async_callback(opened.close, None)
         return opened
 
-    database = await open_database(settings.database(SERVICE), SCHEMA)
+    database = await open_database(settings.database(SERVICE).open(), SCHEMA)
     stack.push_async_callback(database.close)
     store = SqlSessionStore(database, SystemClock())
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 async def test_tables_that_only_newer_releases_can_use_are_refused(
     settings: RegistrySettings,
 ) -> None:
-    database = await open_database(settings.database(SERVICE), SCHEMA)
+    database = await open_database(settings.database(SERVICE).open(), SCHEMA)
 
     def renew(connection: Connection) -> None:
         connection.execute(update(ALEMBIC_VERSION).values(version_num="0099"))
