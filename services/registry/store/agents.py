@@ -61,7 +61,7 @@ class SqlAgentStore:
         """Keeps what `change` makes of the latest version. Raises NOT_FOUND."""
 
         def write(connection: Connection) -> Agent:
-            stored = _latest(connection, workspace_id, agent_id)
+            stored = _latest(connection, workspace_id, agent_id, lock=True)
             changed = change(stored)
             if changed is stored:
                 return stored
@@ -125,9 +125,11 @@ def _one(workspace_id: str, agent_id: str) -> Select[tuple[bytes, int | None]]:
     return _versions().where(_A.id == agent_id, _A.workspace_id == workspace_id)
 
 
-def _latest(connection: Connection, workspace_id: str, agent_id: str) -> Agent:
+def _latest(
+    connection: Connection, workspace_id: str, agent_id: str, *, lock: bool = False
+) -> Agent:
     query = _one(workspace_id, agent_id).where(_V.version == _A.version)
-    found = connection.execute(query.with_for_update(of=AGENTS)).one_or_none()
+    found = connection.execute(query.with_for_update(of=AGENTS) if lock else query).one_or_none()
     if found is None:
         raise no_agent(agent_id)
     return _agent(found)

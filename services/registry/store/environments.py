@@ -61,7 +61,7 @@ class SqlEnvironmentStore:
         """Keeps what `change` makes of it. Raises ENVIRONMENT_NOT_FOUND, ALREADY_EXISTS."""
 
         def write(connection: Connection) -> Environment:
-            stored = _load(connection, workspace_id, environment_id)
+            stored = _load(connection, workspace_id, environment_id, lock=True)
             changed = change(stored)
             if changed is not stored:
                 # Fence: the row is locked since it was read.
@@ -119,9 +119,11 @@ def _rows() -> Select[tuple[bytes, int | None]]:
     return select(_E.definition, _E.archived_at)
 
 
-def _load(connection: Connection, workspace_id: str, environment_id: str) -> Environment:
+def _load(
+    connection: Connection, workspace_id: str, environment_id: str, *, lock: bool = False
+) -> Environment:
     query = _rows().where(_E.id == environment_id, _E.workspace_id == workspace_id)
-    found = connection.execute(query.with_for_update()).one_or_none()
+    found = connection.execute(query.with_for_update() if lock else query).one_or_none()
     if found is None:
         raise no_environment(environment_id)
     return _environment(found)
