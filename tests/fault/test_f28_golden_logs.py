@@ -1,0 +1,82 @@
+"""F28: the logs of every release drive today's harness to the same next step, at every position.
+
+Where a release decides otherwise on purpose, `tests/replay/differences.jsonl` says so: the log, the
+position, the place in the step, what was decided then and is now, and why.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.stack import Stack
+from tests.replay import golden, scenarios
+from tests.replay.golden import GoldenLog
+from tests.replay.record import record, release
+
+LOGS = golden.recorded()
+
+
+def reviewed() -> dict[tuple[str, int, str], dict]:
+    """The differences that were looked at and meant."""
+    lines = golden.read_lines(golden.DIFFERENCES)
+    assert all(line["why"].strip() for line in lines)
+    return {(line["log"], line["seq"], line["place"]): line for line in lines}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_harness_decides_as_recorded_behind_every_event(name: str) -> None:
+    path = LOGS[name]
+    meant = {key: line for key, line in reviewed().items() if key[0] == name}
+    steps = golden.read_lines(golden.decisions_file(path))
+    found = {}
+    for was, now in zip(steps, GoldenLog.read(path).decisions(), strict=True):
+        assert was["seq"] == now["seq"]
+        for place, (then, today) in golden.differences(was, now).items():
+            found[name, now["seq"], place] = {"was": then, "now": today}
+    assert found == {key: {"was": it["was"], "now": it["now"]} for key, it in meant.items()}
+
+
+def test_every_reviewed_difference_is_of_a_log_that_is_there() -> None:
+    assert {log for log, _, _ in reviewed()} <= set(LOGS)
+
+
+def test_this_release_has_a_log_of_every_scenario() -> None:
+    names = {scenario.__name__ for scenario in scenarios.ALL}
+    assert {f"{release()}/{name}" for name in names} <= set(LOGS)
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_log_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
+    again = tmp_path / "again.jsonl"
+    GoldenLog.read(LOGS[name]).write(again)
+    assert again.read_text() == LOGS[name].read_text()
+
+
+def test_positions_are_dense_and_no_log_is_cut_off() -> None:
+    for path in LOGS.values():
+        log = GoldenLog.read(path)
+        assert [event.seq for event in log.events] == list(range(1, len(log.events) + 1))
+        assert log.events[-1].WhichOneof("payload") in {
+            "session_status_idle",
+            "session_status_terminated",
+        }
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [scenarios.tool_turns, scenarios.confirmations, scenarios.custom_tools],
+    ids=lambda scenario: scenario.__name__,
+)
+def test_stack_of_today_writes_the_golden_log_again(
+    stack: Stack, scenario: scenarios.Scenario
+) -> None:
+    fresh = record(stack, scenario)
+    kept = GoldenLog.read(LOGS[f"{release()}/{scenario.__name__}"])
+    assert kinds(fresh) == kinds(kept)
+
+
+def kinds(log: GoldenLog) -> list[str | None]:
+    """What the events are; ids and times differ."""
+    return [event.WhichOneof("payload") for event in log.events]

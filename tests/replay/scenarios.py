@@ -1,0 +1,249 @@
+"""What the golden logs tell of: one session each, driven through a real stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from anthropic import Anthropic
+
+from tests.doubles.messages_api import (
+    Gate,
+    ToolUse,
+    error,
+    max_tokens,
+    refusal,
+    stream_error,
+    text,
+    thinking,
+    tools,
+)
+from tests.e2e.driving import MODEL, TOOLSET, new_session, run_turn, send
+from tests.e2e.stack import Stack
+
+Scenario = Callable[[Stack, Anthropic], Iterator[str]]
+"""Names its session once that is there, then drives it to rest."""
+
+ENVIRONMENT: Final = {"DROVER_MODEL_ATTEMPTS": "3"}
+"""What the stack must be told, so that giving up does not take minutes."""
+
+ASKING: Final = {**TOOLSET, "default_config": {"permission_policy": {"type": "always_ask"}}}
+DESK: Final[dict[str, Any]] = {
+    "type": "custom",
+    "name": "ask_desk",
+    "description": "Asks the desk.",
+    "input_schema": {"type": "object", "properties": {"q": {"type": "string"}}},
+}
+
+
+def plain_turns(stack: Stack, client: Anthropic) -> Iterator[str]:
+    stack.model.script(text("hello there"), thinking("hm", "and again"))
+    session = new_session(client)
+    yield session.id
+    run_turn(client, session.id, "hello")
+    run_turn(client, session.id, "hello again")
+
+
+def queued_messages(stack: Stack, client: Anthropic) -> Iterator[str]:
+    gate = Gate()
+    stack.model.script(text("to the first").stall(gate), text("to the second"), text("to the last"))
+    session = new_session(client)
+    yield session.id
+    send(client, session.id, "first")
+    gate.wait_reached()
+    send(client, session.id, "second", "last")
+    gate.release()
+    stack.until_idle(client, session.id, answers=3)
+
+
+def tool_turns(stack: Stack, client: Anthropic) -> Iterator[str]:
+    stack.model.script(
+        tools(ToolUse("bash", {"command": "echo kept > note; cat note"}), say="let me see"),
+        tools(ToolUse("read", {"file_path": "/workspace/note"})),
+        text("done"),
+    )
+    session = new_session(client)
+    yield session.id
+    run_turn(client, session.id, "work")
+
+
+def parallel_tools(stack: Stack, client: Anthropic) -> Iterator[str]:
+    stack.model.script(
+        tools(
+            ToolUse("bash", {"command": "echo one"}),
+            ToolUse("write", {"file_path": "/workspace/two", "content": "two"}),
+            ToolUse("no_such_tool", {}),
+            ToolUse("bash", '{"command": "echo'),
+        ),
+        text("done"),
+    )
+    session = new_session(client)
+    yield session.id
+    run_turn(client, session.id, "work")
+
+
+def interrupted_model(stack: Stack, client: Anthropic) -> Iterator[str]:
+    gate = Gate()
+    stack.model.script(text("never read").stall(gate, after="content_block_start"), text("better"))
+    session = new_session(client)
+    yield session.id
+    send(client, session.id, "work")
+    gate.wait_reached()
+    _interrupt(client, session.id)
+    stack.until_idle(client, session.id, answers=0)
+    gate.release()
+    run_turn(client, session.id, "once more")
+
+
+def interrupted_tools(stack: Stack, client: Anthropic) -> Iterator[str]:
+    stack.model.script(
+        tools(
+            ToolUse("bash", {"command": "touch begun; sleep 600"}),
+            ToolUse("read", {"file_path": "/workspace/nothing"}),
+        ),
+        text("better"),
+    )
+    session = new_session(client)
+    yield session.id
+    send(client, session.id, "work")
+    stack.wait_for((stack.workspace(session.id) / "begun").exists, "the command to begin")
+    events: list[Any] = [{"type": "user.interrupt"}, _message("something else")]
+    client.beta.sessions.events.send(session.id, events=events)
+    stack.until_idle(client, session.id)
+
+
+def confirmations(stack: Stack, client: Anthropic) -> Iterator[str]:
+    stack.model.script(
+        tools(
+            ToolUse("bash", {"command": "echo allowed"}),
+            ToolUse("bash", {"command": "echo denied"}),
+        ),
+        text("as you wish"),
+    )
+    session = new_session(client, tools=[ASKING])
+    yield session.id
+    calls = run_turn(client, session.id, "work")[-1].stop_reason.event_ids
+    verdicts = ({"result": "allow"}, {"result": "deny", "deny_message": "not that one"})
+    for call, verdict in zip(calls, verdicts, strict=True):
+        answer: Any = {"type": "user.tool_confirmation", "tool_use_id": call, **verdict}
+        client.beta.sessions.events.send(session.id, events=[answer])
+    stack.until_idle(client, session.id)
+
+
+def custom_tools(stack: Stack, client: Anthropic) -> Iterator[str]:
+    stack.model.script(
+        tools(ToolUse("ask_desk", {"q": "open?"}), ToolUse("bash", {"command": "echo meanwhile"})),
+        text("the desk is open"),
+        tools(ToolUse("ask_desk", {"q": "still?"})),
+    )
+    session = new_session(client, tools=[TOOLSET, DESK])
+    yield session.id
+    waits = run_turn(client, session.id, "ask")
+    _answer(client, session.id, waits[-1].stop_reason.event_ids[0])
+    stack.until_idle(client, session.id)
+    run_turn(client, session.id, "ask again")
+    _interrupt(client, session.id)
+    stack.until_idle(client, session.id)
+
+
+def model_errors(stack: Stack, client: Anthropic) -> Iterator[str]:
+    stack.model.script(
+        error(529, retry_after_ms=10),
+        stream_error("overloaded_error"),
+        text("after all"),
+        *(error(529, retry_after_ms=10) for _ in range(3)),
+        error(400),
+        text("well again"),
+    )
+    session = new_session(client)
+    yield session.id
+    for words in ("goes well", "exhausts", "is refused", "goes on"):
+        run_turn(client, session.id, words)
+
+
+def odd_endings(stack: Stack, client: Anthropic) -> Iterator[str]:
+    stack.model.script(
+        max_tokens("cut off"),
+        text("continued"),
+        refusal("cyber", "no"),
+        text("something harmless"),
+    )
+    session = new_session(client)
+    yield session.id
+    for words in ("be long", "be evil", "be kind"):
+        run_turn(client, session.id, words)
+
+
+def brain_killed_in_a_model_request(stack: Stack, client: Anthropic) -> Iterator[str]:
+    gate = Gate()
+    stack.model.script(text("lost").stall(gate, after="content_block_start"), text("by the next"))
+    session = new_session(client)
+    yield session.id
+    send(client, session.id, "work")
+    gate.wait_reached()
+    _kill_brains(stack)
+    gate.release()
+    stack.until_idle(client, session.id)
+
+
+def brain_killed_in_a_tool_call(stack: Stack, client: Anthropic) -> Iterator[str]:
+    wait = "touch begun; while [ ! -e go ]; do sleep 0.05; done; echo went"
+    stack.model.script(tools(ToolUse("bash", {"command": wait})), text("finished"))
+    session = new_session(client)
+    yield session.id
+    send(client, session.id, "work")
+    workspace = stack.workspace(session.id)
+    stack.wait_for((workspace / "begun").exists, "the command to begin")
+    _kill_brains(stack)
+    (workspace / "go").touch()
+    stack.until_idle(client, session.id)
+
+
+def updated_and_archived(stack: Stack, client: Anthropic) -> Iterator[str]:
+    stack.model.script(
+        text("without tools"), tools(ToolUse("bash", {"command": "true"})), text("ok")
+    )
+    agent = client.beta.agents.create(name="clerk", model=MODEL, tools=[])
+    environment = client.beta.environments.create(name=f"desk-{agent.id}")
+    session = client.beta.sessions.create(agent=agent.id, environment_id=environment.id)
+    yield session.id
+    run_turn(client, session.id, "hello")
+    client.beta.sessions.update(session.id, agent={"tools": [TOOLSET]}, title="with tools now")
+    run_turn(client, session.id, "work")
+    client.beta.sessions.archive(session.id)
+
+
+ALL: Final[tuple[Scenario, ...]] = (
+    plain_turns,
+    queued_messages,
+    tool_turns,
+    parallel_tools,
+    interrupted_model,
+    interrupted_tools,
+    confirmations,
+    custom_tools,
+    model_errors,
+    odd_endings,
+    brain_killed_in_a_model_request,
+    brain_killed_in_a_tool_call,
+    updated_and_archived,
+)
+
+
+def _message(words: str) -> dict[str, Any]:
+    return {"type": "user.message", "content": [{"type": "text", "text": words}]}
+
+
+def _interrupt(client: Anthropic, session_id: str) -> None:
+    client.beta.sessions.events.send(session_id, events=[{"type": "user.interrupt"}])
+
+
+def _answer(client: Anthropic, session_id: str, call: str) -> None:
+    content: Any = [{"type": "text", "text": "yes"}]
+    answer: Any = {"type": "user.custom_tool_result", "custom_tool_use_id": call}
+    client.beta.sessions.events.send(session_id, events=[answer | {"content": content}])
+
+
+def _kill_brains(stack: Stack) -> None:
+    for brain in ("brain-1", "brain-2"):
+        stack.kill(brain)
