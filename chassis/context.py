@@ -9,15 +9,21 @@ from dataclasses import dataclass
 
 WORKSPACE_KEY = "x-drover-workspace-id"
 REQUEST_KEY = "x-request-id"
+IDEMPOTENCY_KEY = "x-drover-idempotency-bin"
+REPLAYED_KEY = "x-drover-replayed"
 DEFAULT_WORKSPACE = "wrkspc_default"
 
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """The workspace that a call is scoped to, and its request's id: empty outside any request."""
+    """The workspace that a call is scoped to, and its request's id: empty outside any request.
+
+    `idempotency` is a `drover.api.v1.RequestKey`, serialized; it goes no further than this call.
+    """
 
     workspace_id: str = DEFAULT_WORKSPACE
     request_id: str = ""
+    idempotency: bytes = b""
 
 
 _call: ContextVar[CallContext] = ContextVar("drover_call", default=CallContext())  # noqa: B039

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from chassis.clock import Clock
     from chassis.ids import IdSource
-    from gateway.auth import ApiKeys, HostNames
+    from gateway.auth import ApiKeys, Caller, HostNames
     from gateway.traffic import Traffic
 
 Endpoint = Callable[[Request, Mapping[str, str]], Awaitable["ASGIApp"]]
@@ -38,9 +38,9 @@ _VERBS = frozenset({"GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"})
 class Served:
     """An endpoint with what must hold before it is called.
 
-    `keyed` ones need a key and, if it is not empty, the beta name `beta`; `for_api_keys` says
-    whether an API key will do. `any_host` ones answer under whatever name they are called, for
-    probes.
+    `keyed` ones need a key and, if it is not empty, the beta name `beta`; they find whose key it is
+    in `request.state.caller`. `for_api_keys` says whether an API key will do. `any_host` ones
+    answer under whatever name they are called, for probes.
     """
 
     template: str
@@ -116,33 +116,36 @@ class GatewayApp:
     ) -> None:
         response: ASGIApp
         try:
-            workspace_id = self._admit(request, served)
+            caller = self._admit(request, served)
         except DroverError as error:
             response = errors.response(error, answer.request_id)
             await response(request.scope, request.receive, answer)
             return
-        answer.workspace_id = workspace_id
-        with call_context(CallContext(workspace_id or DEFAULT_WORKSPACE, answer.request_id)):
+        if caller is not None:
+            request.state.caller = caller
+            answer.workspace_id = caller.workspace_id
+        workspace_id = answer.workspace_id or DEFAULT_WORKSPACE
+        with call_context(CallContext(workspace_id, answer.request_id)):
             try:
                 response = await served.endpoint(request, path)
             except Exception as error:  # noqa: BLE001  # mapped, logged and sent
                 response = errors.response(errors.explain(error, self._ids), answer.request_id)
             await response(request.scope, request.receive, answer)
 
-    def _admit(self, request: Request, served: Served) -> str:
-        """The workspace that a request is scoped to; empty where no key is needed."""
+    def _admit(self, request: Request, served: Served) -> Caller | None:
+        """Whose request it is; `None` where no key is needed."""
         headers = request.headers
         if not served.any_host:
             self._hosts.check(", ".join(headers.getlist("host")))
         if not served.keyed:
-            return ""
-        workspace_id = self._keys.workspace(headers)
+            return None
+        caller = self._keys.caller(headers)
         if not served.for_api_keys:
             raise DroverError(
                 Reason.PERMISSION_DENIED, "this route is not for API keys, but for workers'"
             )
         beta.check(headers, served.beta)
-        return workspace_id
+        return caller
 
 
 async def _no_route(_request: Request, _path: Mapping[str, str]) -> Response:

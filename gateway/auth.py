@@ -7,6 +7,7 @@ import hmac
 import os
 import secrets
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chassis.context import DEFAULT_WORKSPACE
@@ -23,6 +24,14 @@ _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _ANY_ADDRESS = frozenset({"", "0.0.0.0", "[::]"})  # noqa: S104  # compared, not bound
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose request it is: the workspace, and the digest of the API key that opens it."""
+
+    workspace_id: str
+    key: bytes
+
+
 class ApiKeys:
     """The API keys of the default workspace, held as SHA-256 digests only."""
 
@@ -32,8 +41,8 @@ class ApiKeys:
             msg = "there is no API key: nobody could call"
             raise ValueError(msg)
 
-    def workspace(self, headers: Headers) -> str:
-        """The workspace of the key that a request carries, in either of its headers.
+    def caller(self, headers: Headers) -> Caller:
+        """Who holds the key that a request carries, in either of its headers.
 
         Raises UNAUTHENTICATED without a known key, and PERMISSION_DENIED when the request names
         a workspace that is not the key's.
@@ -45,14 +54,15 @@ class ApiKeys:
                 Reason.UNAUTHENTICATED,
                 "an API key is required: send it as x-api-key or as Authorization: Bearer",
             )
-        if not any(hmac.compare_digest(a, b) for a in given for b in self._digests):
+        known = [a for a in given if any(hmac.compare_digest(a, b) for b in self._digests)]
+        if not known:
             raise DroverError(Reason.UNAUTHENTICATED, "the API key is not valid")
         named = headers.get(_WORKSPACE, DEFAULT_WORKSPACE)
         if named != DEFAULT_WORKSPACE:
             raise DroverError(
                 Reason.PERMISSION_DENIED, f"{_WORKSPACE}: the API key belongs to another workspace"
             )
-        return DEFAULT_WORKSPACE
+        return Caller(DEFAULT_WORKSPACE, known[0])
 
 
 class HostNames:

@@ -17,6 +17,7 @@ from drover.api.v1 import annotations_pb2 as api
 from gateway import status
 from gateway.app import Endpoint, GatewayApp, Served
 from gateway.auth import ApiKeys, HostNames, key_file
+from gateway.idempotency import RequestKeys
 from gateway.server import HttpServer
 from gateway.services import SERVED, addresses, reads
 from gateway.settings import GatewaySettings
@@ -61,40 +62,36 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
         ids=new_id,
         stop=stop,
     )
+    keys = RequestKeys(token)
+
+    def endpoint_of(route: Route) -> Endpoint:
+        if route.method.server_streaming:
+            return streams.endpoint(route, upstream.stream(route.method))
+        encoder = contract.encoders.of(route.answer)
+        call, most = upstream.unary(route.method), settings.max_body_bytes
+        return UnaryEndpoint(route, call, encoder, most, keys=keys, clock=clock)
+
     router: Router[Served] = Router()
     for served in _operations(contract, upstream, registry):
         router.add("GET", served.template, served)
     for route in contract.routes:
-        endpoint = _endpoint(route, contract, upstream, streams, settings.max_body_bytes)
         kinds = route.rules.keys
         served = Served(
             route.template,
-            endpoint,
+            endpoint_of(route),
             beta=route.rules.beta,
             for_api_keys=not kinds or api.KEY_KIND_API in kinds,
         )
         router.add(route.verb, route.template, served)
-    keys = ApiKeys(_keys(settings))
     hosts = HostNames(settings.listen, settings.allowed_hosts)
-    app = GatewayApp(router, keys, hosts, traffic=traffic, clock=clock, ids=new_id)
+    app = GatewayApp(
+        router, ApiKeys(_keys(settings)), hosts, traffic=traffic, clock=clock, ids=new_id
+    )
     server = HttpServer(app, settings.listen)
     await server.start(await stack.enter_async_context(asyncio.TaskGroup()))
     stack.push_async_callback(server.stop)
     stack.callback(stop.set)
     return server
-
-
-def _endpoint(
-    route: Route,
-    contract: Contract,
-    upstream: Upstream,
-    streams: StreamEndpoints,
-    max_body: int,
-) -> Endpoint:
-    if route.method.server_streaming:
-        return streams.endpoint(route, upstream.stream(route.method))
-    encoder = contract.encoders.of(route.answer)
-    return UnaryEndpoint(route, upstream.unary(route.method), encoder, max_body)
 
 
 def _operations(

@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from chassis.errors import DroverError, Reason
+from gateway import idempotency
 from gateway.errors import JSON
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from chassis.clock import Clock
+    from gateway.idempotency import RequestKeys
     from gateway.transcode.encode import ObjectEncoder
     from gateway.transcode.routes import Route
     from gateway.upstream import Unary
@@ -30,23 +33,39 @@ class UnaryEndpoint:
     A request body over `max_body` bytes is refused as soon as that is known.
     """
 
-    def __init__(self, route: Route, call: Unary, encoder: ObjectEncoder, max_body: int) -> None:
+    def __init__(
+        self,
+        route: Route,
+        call: Unary,
+        encoder: ObjectEncoder,
+        max_body: int,
+        *,
+        keys: RequestKeys,
+        clock: Clock,
+    ) -> None:
         self._route = route
         self._call = call
         self._encoder = encoder
         self._max_body = max_body
+        self._keys = keys
+        self._clock = clock
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Response:
         """The answer. Raises `DroverError` or `grpc.RpcError`."""
-        route = self._route
+        route, received_at = self._route, self._clock.now()
         body = b"" if route.verb == "GET" else await read_body(request, self._max_body)
+        key = None
+        if route.changes:
+            key = self._keys.of(request.state.caller, request, body, received_at)
         query = request.scope["query_string"]
-        answer = await self._call(route.request.decode(path, query, request.headers, body))
+        message = route.request.decode(path, query, request.headers, body)
+        answer, replayed = await self._call(message, key)
+        headers = {idempotency.REPLAYED: "true"} if replayed else None
         if route.shown:
             if not answer.HasField(route.shown):
-                return Response(b"null", media_type=JSON)
+                return Response(b"null", headers=headers, media_type=JSON)
             answer = getattr(answer, route.shown)
-        return Response(self._encoder.encode(answer) or b"null", media_type=JSON)
+        return Response(self._encoder.encode(answer) or b"null", headers=headers, media_type=JSON)
 
 
 async def read_body(request: Request, limit: int, idle_seconds: float = IDLE_SECONDS) -> bytes:

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from chassis.context import IDEMPOTENCY_KEY, REPLAYED_KEY
 from chassis.errors import DroverError, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
 
     import grpc.aio
     from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
     from google.protobuf.message import Message
 
-Unary = Callable[["Message"], Awaitable[Any]]
+    from drover.api.v1.request_key_pb2 import RequestKey
+
+
+class Unary(Protocol):
+    """Calls a unary RPC."""
+
+    def __call__(
+        self, request: Message, key: RequestKey | None = None
+    ) -> Awaitable[tuple[Any, bool]]:
+        """The answer, and whether it is one that was given before. Raises `grpc.RpcError`.
+
+        `key` tells the request from others, so that its repetition has no second effect.
+        """
+        ...
 
 
 class Stream(Protocol):
@@ -58,9 +71,14 @@ class Upstream:
         )
         deadline = self._deadline
 
-        async def invoke(request: Message) -> object:
+        async def invoke(request: Message, key: RequestKey | None = None) -> tuple[object, bool]:
             try:
-                return await call(request, timeout=deadline)
+                if key is None:
+                    return await call(request, timeout=deadline), False
+                metadata = ((IDEMPOTENCY_KEY, key.SerializeToString()),)
+                under_way: Any = call(request, timeout=deadline, metadata=metadata)
+                answer = await under_way
+                return answer, REPLAYED_KEY in await under_way.trailing_metadata()
             except asyncio.CancelledError as error:
                 raise cancellation(error) from None
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from chassis.errors import RULES
-from gateway import beta
+from gateway import beta, idempotency
 from gateway.transcode.schema import Schema, Schemas
 
 if TYPE_CHECKING:
@@ -71,6 +71,27 @@ _RETRY = {
     },
 }
 
+_IDEMPOTENCY_KEY: Schema = {
+    "name": idempotency.HEADER,
+    "in": "header",
+    "description": (
+        "Names this request: sent again with the same key within 24 hours it changes nothing and "
+        "gets the first answer; with another path or body it is a conflict."
+    ),
+    "schema": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": idempotency.MAX_LENGTH,
+        "pattern": idempotency.PATTERN,
+    },
+}
+_REPLAYED: Schema = {
+    idempotency.REPLAYED: {
+        "description": "`true` on the answer of an earlier request that this one repeats.",
+        "schema": {"type": "string", "enum": ["true"]},
+    }
+}
+
 
 def describe(contract: Contract, version: str) -> Schema:
     """The whole description, ready for JSON."""
@@ -129,7 +150,7 @@ def _operation(route: Route, schemas: Schemas) -> Schema:
 def _answer(route: Route, schemas: Schemas) -> Schema:
     return {
         "description": "Done.",
-        "headers": _REQUEST_ID,
+        "headers": {**_REQUEST_ID, **_REPLAYED} if route.changes else _REQUEST_ID,
         "content": {"application/json": {"schema": schemas.answer(route.answer)}},
     }
 
@@ -182,6 +203,8 @@ def _parameters(route: Route, schemas: Schemas) -> list[Schema]:
                 "schema": {"type": "string"},
             }
         )
+    if route.changes:
+        found.append(_IDEMPOTENCY_KEY)
     if route.rules.beta:
         found.append(
             {

@@ -42,6 +42,11 @@ class Route:
     additional: bool
 
     @property
+    def changes(self) -> bool:
+        """Whether a request may change something, so that its repetition must be told."""
+        return self.verb != "GET" and not self.rules.by_hand
+
+    @property
     def answer(self) -> Descriptor:
         """The message that is the HTTP answer."""
         output = self.method.output_type

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from chassis.context import REPLAYED_KEY, current_call
 from chassis.errors import DroverError, Reason
 from chassis.grpc.server import GrpcServer
 from chassis.secret import Secret
 from drover.agent.v1 import agent_pb2, agent_service_pb2, agent_service_pb2_grpc
+from drover.api.v1.request_key_pb2 import RequestKey
 from drover.environment.v1 import environment_service_pb2, environment_service_pb2_grpc
 from drover.event.v1 import event_pb2
 from drover.session.v1 import (
@@ -74,14 +76,20 @@ def message(event_id: str, text: str, seq: int = 0) -> event_pb2.Event:
 
 
 class Asked:
-    """What was asked of a service, and the failure that the next call shall meet."""
+    """What was asked of a service, and the failure that the next call shall meet.
+
+    `keys` are what the requests were told by, `None` for those without.
+    """
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
+        self.keys: list[RequestKey | None] = []
         self.failure: Exception | None = None
 
     def note(self, request: Any) -> None:
         self.requests.append(request)
+        key = current_call().idempotency
+        self.keys.append(RequestKey.FromString(key) if key else None)
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
@@ -171,6 +179,7 @@ class Sessions(Asked, session_service_pb2_grpc.SessionServiceServicer):
         super().__init__()
         self.log: list[event_pb2.Event] = []
         self.marks_position = True
+        self.replays = False
         self.opened = 0
         self.cancelled = 0
         self._feeds: set[asyncio.Queue[Any]] = set()
@@ -194,6 +203,8 @@ class Sessions(Asked, session_service_pb2_grpc.SessionServiceServicer):
 
     async def CreateSession(self, request, context):
         self.note(request)
+        if self.replays:
+            context.set_trailing_metadata(((REPLAYED_KEY, "true"),))
         return session_service_pb2.CreateSessionResponse(session=session())
 
     async def GetSession(self, request, context):

@@ -24,7 +24,7 @@ KEYS = ApiKeys(["first", "second"])
     ],
 )
 def test_a_key_is_taken_from_either_header(headers: dict[str, str]) -> None:
-    assert KEYS.workspace(Headers(headers)) == "wrkspc_default"
+    assert KEYS.caller(Headers(headers)).workspace_id == "wrkspc_default"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_key_is_taken_from_either_header(headers: dict[str, str]) -> None:
 )
 def test_without_a_known_key_nobody_calls(headers: dict[str, str]) -> None:
     with pytest.raises(DroverError) as refused:
-        KEYS.workspace(Headers(headers))
+        KEYS.caller(Headers(headers))
     assert refused.value.reason is Reason.UNAUTHENTICATED
     assert "first" not in refused.value.message
 
@@ -50,7 +50,7 @@ def test_without_a_known_key_nobody_calls(headers: dict[str, str]) -> None:
 def test_a_key_does_not_open_another_workspace() -> None:
     headers = Headers({"x-api-key": "first", "anthropic-workspace-id": "wrkspc_other"})
     with pytest.raises(DroverError) as refused:
-        KEYS.workspace(headers)
+        KEYS.caller(headers)
     assert refused.value.reason is Reason.PERMISSION_DENIED
 
 
