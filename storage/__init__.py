@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from sqlalchemy import Connection
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
-from storage.schema import Schema
+    from storage.schema import Schema
 
 T = TypeVar("T")
 
@@ -45,17 +46,14 @@ async def open_database(url: str, schema: Schema) -> Database:
     """Opens the database of a service, with the tables that this release needs.
 
     An SQLite file is made, or brought up to date, if need be; PostgreSQL must have been migrated.
-    Raises `CannotStartError` when it is not, `ValueError` for an engine that Drover does not run
-    on.
+    Raises `CannotStartError` when it was not, when the database cannot be reached, and for an
+    engine that Drover does not run on.
     """
     # An engine is imported where it is used: a laptop pays for no other.
     if url.startswith("sqlite:"):
         from storage.sqlite import SqliteDatabase
 
         return await SqliteDatabase.open(url, schema)
-    if url.startswith("postgresql"):
-        from storage.postgres import PostgresDatabase
+    from storage.postgres import PostgresDatabase
 
-        return await PostgresDatabase.checked(url, schema)
-    msg = f"no database engine for {url.partition(':')[0]!r}: use sqlite:/// or postgresql://"
-    raise ValueError(msg)
+    return await PostgresDatabase.checked(url, schema)

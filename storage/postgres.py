@@ -13,26 +13,25 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 import structlog
-from sqlalchemy import URL, Connection, make_url
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from chassis.errors import DroverError, Reason
-from storage.failures import explain
+from storage.address import Address
+from storage.connections import Connections
+from storage.failures import PATIENCE, driver_error, explain
 from storage.migrations import require
+from storage.refusals import refusal
 
 if TYPE_CHECKING:
     import asyncpg
+    from sqlalchemy import Connection
 
     from storage.schema import Schema
 
 T = TypeVar("T")
 
-PATIENCE: Final = 6.0
-"""Seconds for which a transaction is tried before its caller is told UNAVAILABLE. Longer than a
-restart of the server takes, and well within the deadlines of those who call."""
-
 _CONNECTIONS: Final = 8
 _MAX_WAITING: Final = 4096
+_PROMPT: Final = 2.0  # s
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.5
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -54,37 +53,28 @@ _log = structlog.get_logger("storage.postgres")
 class PostgresDatabase:
     """One schema of a PostgreSQL database. Made by `open`, on the event loop that will use it."""
 
-    def __init__(self, engine: AsyncEngine, schema: str) -> None:
-        self._engine = engine
+    def __init__(self, connections: Connections, schema: str) -> None:
+        self._connections = connections
         self._schema = schema
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     @classmethod
     def open(cls, url: str, schema: str, *, connections: int = _CONNECTIONS) -> Self:
-        """A database whose connections are made when they are needed. Raises `ValueError`."""
-        engine = create_async_engine(
-            driver_url(url),
-            isolation_level="AUTOCOMMIT",  # we say BEGIN ourselves
-            pool_size=connections,
-            max_overflow=0,
-            pool_timeout=PATIENCE,
-            connect_args={
-                "timeout": PATIENCE,
-                "server_settings": _SERVER_SETTINGS
-                | {"search_path": schema, "application_name": schema},
-            },
-        )
-        return cls(engine, schema)
+        """A database whose connections are made when they are needed. Raises `CannotStartError`."""
+        address = Address.parse(url)
+        return cls(Connections(address, schema, _SERVER_SETTINGS, connections), schema)
 
     @classmethod
     async def checked(cls, url: str, schema: Schema) -> Self:
-        """A database that has been found to have the tables of `schema`. Raises `SchemaError`."""
+        """A database that was found to have the tables of `schema`. Raises `CannotStartError`."""
         database = cls.open(url, schema.name)
         try:
             await database.read(lambda connection: require(connection, schema))
-        except BaseException:
+        except BaseException as cause:
             await database.close()
+            if isinstance(cause, Exception):
+                raise refusal(cause, Address.parse(url).shown) from cause
             raise
         return database
 
@@ -106,7 +96,7 @@ class PostgresDatabase:
         self._closed = True
         if self._running:
             await asyncio.wait(self._running)
-        await self._engine.dispose()
+        await self._connections.close()
 
     async def _run(self, fn: Callable[[Connection], T], begin: str) -> T:
         if self._closed:
@@ -132,69 +122,50 @@ class PostgresDatabase:
             except DroverError:
                 raise
             except Exception as cause:
-                failure = explain(cause)
+                failure = explain(cause, reading=begin is _READ)
                 if failure is None:
                     raise
                 late = asyncio.get_running_loop().time() + pause >= deadline
                 if late or not failure.again or isinstance(cause, _UnknownOutcomeError):
-                    _log.warning("transaction_failed", cause=type(cause).__name__)
+                    _log.warning("transaction_failed", cause=type(driver_error(cause)).__name__)
                     raise failure.error from cause
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _attempt(self, fn: Callable[[Connection], T], begin: str) -> T:
-        connection, driver = await self._connect()
+        connection, driver = await self._connections.take()
+        ended = False
         try:
-            await driver.execute(begin)
+            # Answered at once or never: so a connection that leads nowhere is found out while
+            # there is time for another.
+            await driver.execute(begin, timeout=_PROMPT)
             try:
                 result = await connection.run_sync(fn)
             except Exception:
-                await driver.execute("ROLLBACK")
+                await driver.execute("ROLLBACK", timeout=_PROMPT)
+                ended = True
                 raise
-            await _commit(driver)
-        except BaseException:
-            if driver.is_in_transaction() or driver.is_closed():
+            status = await (driver.execute("COMMIT") if begin is _READ else _commit(driver))
+            ended = True
+        finally:
+            if not ended:
                 driver.terminate()
                 await connection.invalidate()
-            raise
-        finally:
             await connection.close()
+        if status != "COMMIT":
+            msg = "a statement failed and its transaction went on"  # the server rolled it back
+            raise RuntimeError(msg)
         return result
-
-    async def _connect(self) -> tuple[AsyncConnection, asyncpg.Connection[Any]]:
-        """A connection that is open as far as is known here."""
-        while True:
-            connection = await self._engine.connect()
-            driver = await driver_of(connection)
-            if not driver.is_closed():
-                return connection, driver
-            await connection.invalidate()
-            await connection.close()
 
 
 class _UnknownOutcomeError(ConnectionError):
     """The connection went away while a commit was on its way."""
 
 
-async def _commit(driver: asyncpg.Connection[Any]) -> None:
+async def _commit(driver: asyncpg.Connection[Any]) -> str:
+    """Commits; the answer is what the server made of it."""
     try:
-        await driver.execute("COMMIT")
+        return cast("str", await driver.execute("COMMIT"))
     except (Exception, asyncio.CancelledError) as cause:  # cancelled by our own time limit alone
-        driver.terminate()
         msg = "the database went away during a commit"
         raise _UnknownOutcomeError(msg) from cause
-
-
-async def driver_of(connection: AsyncConnection) -> asyncpg.Connection[Any]:
-    """The driver's connection behind SQLAlchemy's."""
-    raw = await connection.get_raw_connection()
-    return cast("asyncpg.Connection[Any]", raw.driver_connection)
-
-
-def driver_url(url: str) -> URL:
-    """The URL of a database with the driver that Drover uses. Raises `ValueError`."""
-    parsed = make_url(url)
-    if parsed.get_backend_name() != "postgresql" or not parsed.database:
-        msg = "a PostgreSQL URL reads postgresql://user:password@host:port/database"
-        raise ValueError(msg)
-    return parsed.set(drivername="postgresql+asyncpg")

@@ -16,12 +16,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar, cast
 
+import sqlalchemy.exc
 import structlog
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool
 
-from chassis.errors import DroverError, Reason
+from chassis.errors import CannotStartError, DroverError, Reason
+from storage.failures import explain
 from storage.migrations import advance, current
+from storage.refusals import refusal
 from storage.schema import Schema
 
 T = TypeVar("T")
@@ -31,6 +34,7 @@ _MAX_GROUP = 128
 # Beyond this many waiting writes the process is overloaded and says so.
 _MAX_WAITING = 4096
 _READERS = 3
+_RETRY_SECONDS = 1.0
 _CLOSED = "the database is closed"
 _log = structlog.get_logger("storage.sqlite")
 _PRAGMAS = "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "busy_timeout = 5000"
@@ -64,7 +68,8 @@ class SqliteDatabase:
     async def open(cls, url: str, schema: Schema) -> Self:
         """Opens the file, creating it and bringing its tables to what `schema` says.
 
-        Raises `ValueError` for a database in memory, which each connection would have for itself.
+        Raises `CannotStartError`, also for a database in memory, which each connection would have
+        for itself.
         """
         engine = _engine(url)
         database = cls(engine)
@@ -124,6 +129,8 @@ class SqliteDatabase:
         _driver(connection).execute("BEGIN")
         try:
             return fn(connection)
+        except sqlalchemy.exc.DBAPIError as error:
+            raise _told(error, reading=True) from error
         finally:
             _driver(connection).rollback()
 
@@ -149,9 +156,7 @@ class SqliteDatabase:
             driver.rollback()
             for write in group:
                 if write.error is None:
-                    lost = DroverError(Reason.UNAVAILABLE, "the database did not commit the write")
-                    lost.__cause__ = cause
-                    write.error = lost
+                    write.error = _told(cause, lost=True)
         return group
 
     def _next_waiting(self) -> _Write | None:
@@ -174,9 +179,24 @@ def _run_one(write: _Write, connection: Connection, driver: sqlite3.Connection) 
     try:
         write.result = write.fn(connection)
     except BaseException as error:  # noqa: BLE001  # raised in its caller's task
-        write.error = error
+        write.error = _told(error)
         driver.execute("ROLLBACK TO one")
     driver.execute("RELEASE one")
+
+
+def _told(cause: BaseException, *, reading: bool = False, lost: bool = False) -> BaseException:
+    """What the caller of a transaction is told of an exception out of it; `lost` if not its own."""
+    failure = explain(cause, reading=reading)
+    if failure is not None:
+        failure.error.__cause__ = cause
+        return failure.error
+    if not lost:
+        return cause
+    error = DroverError(
+        Reason.UNAVAILABLE, "the database did not commit the write", retry_after=_RETRY_SECONDS
+    )
+    error.__cause__ = cause
+    return error
 
 
 def migrate_file(url: str, schema: Schema, tell: Callable[[int], None]) -> None:
@@ -189,13 +209,20 @@ def _engine(url: str) -> Engine:
     engine = create_engine(url, poolclass=NullPool)
     if engine.url.database in {None, "", ":memory:"}:
         msg = "a database in memory has no durability and cannot be shared: name a file"
-        raise ValueError(msg)
+        raise CannotStartError(msg)
     event.listen(engine, "connect", _configure)
     return engine
 
 
 def _migrate(engine: Engine, schema: Schema, tell: Callable[[int], None]) -> None:
     """Applies the revisions that the file lacks; who comes at the same time waits meanwhile."""
+    try:
+        _advance(engine, schema, tell)
+    except Exception as cause:
+        raise refusal(cause, str(engine.url.database)) from cause
+
+
+def _advance(engine: Engine, schema: Schema, tell: Callable[[int], None]) -> None:
     with engine.connect() as connection:
         if current(connection) == schema.head:
             return

@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from chassis.errors import DroverError, Reason
+from chassis.errors import CannotStartError, DroverError, Reason
 from storage import open_database
 from tests.doubles.databases import schema_in
 
@@ -277,5 +277,5 @@ async def test_too_many_waiting_writes_are_refused_at_once(database, monkeypatch
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "mysql://host/db"])
 async def test_engines_without_durability_or_support_are_refused(url, tmp_path):
-    with pytest.raises(ValueError, match=r"in memory|no database engine"):
+    with pytest.raises(CannotStartError, match=r"in memory|no database engine"):
         await open_database(url, schema_in(tmp_path, metadata))
