@@ -133,6 +133,8 @@ def _value(field: Field, rules: api.FieldRules) -> Check | None:
 def _one(field: Field, rules: api.FieldRules) -> Check | None:
     """The check of one value of the field's type."""
     if field.message_type is not None:
+        if rules.unchecked:
+            return None
         nested = _compile(field.message_type)
         return nested if nested.steps or not nested.complete else None
     tests = _string(rules.string)

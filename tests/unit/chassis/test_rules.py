@@ -53,6 +53,13 @@ def test_union_without_a_variant_misses_its_type():
     assert broken(emit(event_pb2.Event())) == "events.0.type: a value is required"
 
 
+def test_what_was_checked_when_it_was_first_taken_is_not_checked_again(field):
+    one = "message N { string s = 1 [(drover.api.v1.rules).required = true]; }"
+    message = field(f"N f = 1 [{RULES}.unchecked = true];", one)()
+    message.f.SetInParent()
+    rules.check(message)
+
+
 def kinds(field: FieldDescriptor) -> set[str]:
     """The names of the rules that mean something for a field."""
     if field.is_repeated:
@@ -64,6 +71,7 @@ def kinds(field: FieldDescriptor) -> set[str]:
         FieldDescriptor.TYPE_ENUM: "enum",
         FieldDescriptor.TYPE_INT32: "int64",
         FieldDescriptor.TYPE_INT64: "int64",
+        FieldDescriptor.TYPE_MESSAGE: "unchecked",
     }.get(field.type, "")
     return {own} if union else {own, "required"}
 

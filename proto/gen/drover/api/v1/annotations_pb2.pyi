@@ -222,9 +222,14 @@ class FieldRules(_message.Message):
     REPEATED_FIELD_NUMBER: _builtins.int
     MAP_FIELD_NUMBER: _builtins.int
     ENUM_FIELD_NUMBER: _builtins.int
+    UNCHECKED_FIELD_NUMBER: _builtins.int
     required: _builtins.bool
     """The field must be set: present, and not the zero value for fields without
     presence.
+    """
+    unchecked: _builtins.bool
+    """The message was checked when it was first taken, by the rules of that
+    time: those of its own fields are not applied again.
     """
     @_builtins.property
     def string(self) -> Global___StringRules: ...
@@ -245,10 +250,11 @@ class FieldRules(_message.Message):
         repeated: Global___RepeatedRules | None = ...,
         map: Global___MapRules | None = ...,
         enum: Global___EnumRules | None = ...,
+        unchecked: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["enum", b"enum", "int64", b"int64", "map", b"map", "repeated", b"repeated", "string", b"string"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["enum", b"enum", "int64", b"int64", "map", b"map", "repeated", b"repeated", "required", b"required", "string", b"string"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["enum", b"enum", "int64", b"int64", "map", b"map", "repeated", b"repeated", "required", b"required", "string", b"string", "unchecked", b"unchecked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -89,6 +89,7 @@ class Session(_message.Message):
     ARCHIVED_AT_FIELD_NUMBER: _builtins.int
     PRIMARY_THREAD_ID_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    FORKED_FROM_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     environment_id: _builtins.str
     status: Global___SessionStatus.ValueType
@@ -122,6 +123,10 @@ class Session(_message.Message):
     def environment(self) -> _environment_pb2.EnvironmentConfig:
         """The environment's recipe when the session was created."""
 
+    @_builtins.property
+    def forked_from(self) -> Global___ForkOrigin:
+        """The session that it was forked from."""
+
     def __init__(
         self,
         *,
@@ -143,10 +148,11 @@ class Session(_message.Message):
         archived_at: _timestamp_pb2.Timestamp | None = ...,
         primary_thread_id: _builtins.str = ...,
         environment: _environment_pb2.EnvironmentConfig | None = ...,
+        forked_from: Global___ForkOrigin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_archived_at", b"_archived_at", "_deployment_id", b"_deployment_id", "_title", b"_title", "agent", b"agent", "archived_at", b"archived_at", "budget", b"budget", "created_at", b"created_at", "deployment_id", b"deployment_id", "environment", b"environment", "stats", b"stats", "title", b"title", "updated_at", b"updated_at", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_archived_at", b"_archived_at", "_deployment_id", b"_deployment_id", "_title", b"_title", "agent", b"agent", "archived_at", b"archived_at", "budget", b"budget", "created_at", b"created_at", "deployment_id", b"deployment_id", "environment", b"environment", "forked_from", b"forked_from", "stats", b"stats", "title", b"title", "updated_at", b"updated_at", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_archived_at", b"_archived_at", "_deployment_id", b"_deployment_id", "_title", b"_title", "agent", b"agent", "archived_at", b"archived_at", "budget", b"budget", "created_at", b"created_at", "deployment_id", b"deployment_id", "environment", b"environment", "environment_id", b"environment_id", "id", b"id", "metadata", b"metadata", "outcome_evaluations", b"outcome_evaluations", "primary_thread_id", b"primary_thread_id", "resources", b"resources", "stats", b"stats", "status", b"status", "title", b"title", "updated_at", b"updated_at", "usage", b"usage", "vault_ids", b"vault_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_archived_at", b"_archived_at", "_deployment_id", b"_deployment_id", "_title", b"_title", "agent", b"agent", "archived_at", b"archived_at", "budget", b"budget", "created_at", b"created_at", "deployment_id", b"deployment_id", "environment", b"environment", "environment_id", b"environment_id", "forked_from", b"forked_from", "id", b"id", "metadata", b"metadata", "outcome_evaluations", b"outcome_evaluations", "primary_thread_id", b"primary_thread_id", "resources", b"resources", "stats", b"stats", "status", b"status", "title", b"title", "updated_at", b"updated_at", "usage", b"usage", "vault_ids", b"vault_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__archived_at: _TypeAlias = _typing.Literal["archived_at"]  # noqa: Y015
     _WhichOneofArgType__archived_at: _TypeAlias = _typing.Literal["_archived_at", b"_archived_at"]  # noqa: Y015
@@ -162,6 +168,31 @@ class Session(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__title) -> _WhichOneofReturnType__title | None: ...
 
 Global___Session: _TypeAlias = Session  # noqa: Y015
+
+@_typing.final
+class ForkOrigin(_message.Message):
+    """Where a session was forked."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    seq: _builtins.int
+    """The log up to this position is a copy: what it used, that session used."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seq", b"seq", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkOrigin: _TypeAlias = ForkOrigin  # noqa: Y015
 
 @_typing.final
 class SessionStats(_message.Message):

@@ -11,6 +11,7 @@ from drover.event.v1 import event_pb2 as _event_pb2
 from drover.event.v1 import usage_pb2 as _usage_pb2
 from drover.session.v1 import preview_pb2 as _preview_pb2
 from drover.session.v1 import session_pb2 as _session_pb2
+from drover.session.v1 import transfer_pb2 as _transfer_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
@@ -486,7 +487,137 @@ class ArchiveSessionResponse(_message.Message):
 Global___ArchiveSessionResponse: _TypeAlias = ArchiveSessionResponse  # noqa: Y015
 
 @_typing.final
+class ForkSessionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    event_id: _builtins.str
+    """The last event that the new session has. It must be in the log: what waits
+    in the inbox has no place yet.
+    """
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        event_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_event_id", b"_event_id", "event_id", b"event_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_event_id", b"_event_id", "event_id", b"event_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__event_id: _TypeAlias = _typing.Literal["event_id"]  # noqa: Y015
+    _WhichOneofArgType__event_id: _TypeAlias = _typing.Literal["_event_id", b"_event_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__event_id) -> _WhichOneofReturnType__event_id | None: ...
+
+Global___ForkSessionRequest: _TypeAlias = ForkSessionRequest  # noqa: Y015
+
+@_typing.final
+class ForkSessionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> _session_pb2.Session: ...
+    def __init__(
+        self,
+        *,
+        session: _session_pb2.Session | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkSessionResponse: _TypeAlias = ForkSessionResponse  # noqa: Y015
+
+@_typing.final
+class ExportSessionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportSessionRequest: _TypeAlias = ExportSessionRequest  # noqa: Y015
+
+@_typing.final
+class ExportSessionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def records(self) -> _containers.RepeatedCompositeFieldContainer[_transfer_pb2.SessionRecord]: ...
+    def __init__(
+        self,
+        *,
+        records: _abc.Iterable[_transfer_pb2.SessionRecord] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportSessionResponse: _TypeAlias = ExportSessionResponse  # noqa: Y015
+
+@_typing.final
+class ImportSessionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def records(self) -> _containers.RepeatedCompositeFieldContainer[_transfer_pb2.SessionRecord]: ...
+    def __init__(
+        self,
+        *,
+        records: _abc.Iterable[_transfer_pb2.SessionRecord] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportSessionRequest: _TypeAlias = ImportSessionRequest  # noqa: Y015
+
+@_typing.final
+class ImportSessionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> _session_pb2.Session: ...
+    def __init__(
+        self,
+        *,
+        session: _session_pb2.Session | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportSessionResponse: _TypeAlias = ImportSessionResponse  # noqa: Y015
+
+@_typing.final
 class GetEventsRequest(_message.Message):
+    """A page may hold fewer events than `limit`, even none, before the list ends:
+    it ends where there is no `next_page`.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
@@ -500,6 +631,10 @@ class GetEventsRequest(_message.Message):
     CREATED_AT_LTE_FIELD_NUMBER: _builtins.int
     AFTER_SEQ_FIELD_NUMBER: _builtins.int
     BEFORE_SEQ_FIELD_NUMBER: _builtins.int
+    AROUND_EVENT_ID_FIELD_NUMBER: _builtins.int
+    EVENTS_BEFORE_FIELD_NUMBER: _builtins.int
+    EVENTS_AFTER_FIELD_NUMBER: _builtins.int
+    THREAD_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     order: Global___SortOrder.ValueType
     """Oldest first when unset."""
@@ -510,6 +645,17 @@ class GetEventsRequest(_message.Message):
     """Only what lies behind this position of the log."""
     before_seq: _builtins.int
     """Only what lies before this position of the log; leaves the inbox out."""
+    around_event_id: _builtins.str
+    """Only this event of the log and its neighbours; leaves the inbox out. With
+    `types` or `thread_id` the neighbours are the next ones that match, and the
+    event itself is there if it does. Not together with positions and times.
+    """
+    events_before: _builtins.int
+    """How many before `around_event_id`. 0 when unset."""
+    events_after: _builtins.int
+    """How many behind `around_event_id`. 0 when unset."""
+    thread_id: _builtins.str
+    """Only this thread's."""
     @_builtins.property
     def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only these types."""
@@ -538,13 +684,19 @@ class GetEventsRequest(_message.Message):
         created_at_lte: _timestamp_pb2.Timestamp | None = ...,
         after_seq: _builtins.int | None = ...,
         before_seq: _builtins.int | None = ...,
+        around_event_id: _builtins.str | None = ...,
+        events_before: _builtins.int | None = ...,
+        events_after: _builtins.int | None = ...,
+        thread_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_seq", b"_after_seq", "_before_seq", b"_before_seq", "_created_at_gt", b"_created_at_gt", "_created_at_gte", b"_created_at_gte", "_created_at_lt", b"_created_at_lt", "_created_at_lte", b"_created_at_lte", "_limit", b"_limit", "_page", b"_page", "after_seq", b"after_seq", "before_seq", b"before_seq", "created_at_gt", b"created_at_gt", "created_at_gte", b"created_at_gte", "created_at_lt", b"created_at_lt", "created_at_lte", b"created_at_lte", "limit", b"limit", "page", b"page"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_seq", b"_after_seq", "_around_event_id", b"_around_event_id", "_before_seq", b"_before_seq", "_created_at_gt", b"_created_at_gt", "_created_at_gte", b"_created_at_gte", "_created_at_lt", b"_created_at_lt", "_created_at_lte", b"_created_at_lte", "_events_after", b"_events_after", "_events_before", b"_events_before", "_limit", b"_limit", "_page", b"_page", "_thread_id", b"_thread_id", "after_seq", b"after_seq", "around_event_id", b"around_event_id", "before_seq", b"before_seq", "created_at_gt", b"created_at_gt", "created_at_gte", b"created_at_gte", "created_at_lt", b"created_at_lt", "created_at_lte", b"created_at_lte", "events_after", b"events_after", "events_before", b"events_before", "limit", b"limit", "page", b"page", "thread_id", b"thread_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_seq", b"_after_seq", "_before_seq", b"_before_seq", "_created_at_gt", b"_created_at_gt", "_created_at_gte", b"_created_at_gte", "_created_at_lt", b"_created_at_lt", "_created_at_lte", b"_created_at_lte", "_limit", b"_limit", "_page", b"_page", "after_seq", b"after_seq", "before_seq", b"before_seq", "created_at_gt", b"created_at_gt", "created_at_gte", b"created_at_gte", "created_at_lt", b"created_at_lt", "created_at_lte", b"created_at_lte", "limit", b"limit", "order", b"order", "page", b"page", "session_id", b"session_id", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_seq", b"_after_seq", "_around_event_id", b"_around_event_id", "_before_seq", b"_before_seq", "_created_at_gt", b"_created_at_gt", "_created_at_gte", b"_created_at_gte", "_created_at_lt", b"_created_at_lt", "_created_at_lte", b"_created_at_lte", "_events_after", b"_events_after", "_events_before", b"_events_before", "_limit", b"_limit", "_page", b"_page", "_thread_id", b"_thread_id", "after_seq", b"after_seq", "around_event_id", b"around_event_id", "before_seq", b"before_seq", "created_at_gt", b"created_at_gt", "created_at_gte", b"created_at_gte", "created_at_lt", b"created_at_lt", "created_at_lte", b"created_at_lte", "events_after", b"events_after", "events_before", b"events_before", "limit", b"limit", "order", b"order", "page", b"page", "session_id", b"session_id", "thread_id", b"thread_id", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after_seq: _TypeAlias = _typing.Literal["after_seq"]  # noqa: Y015
     _WhichOneofArgType__after_seq: _TypeAlias = _typing.Literal["_after_seq", b"_after_seq"]  # noqa: Y015
+    _WhichOneofReturnType__around_event_id: _TypeAlias = _typing.Literal["around_event_id"]  # noqa: Y015
+    _WhichOneofArgType__around_event_id: _TypeAlias = _typing.Literal["_around_event_id", b"_around_event_id"]  # noqa: Y015
     _WhichOneofReturnType__before_seq: _TypeAlias = _typing.Literal["before_seq"]  # noqa: Y015
     _WhichOneofArgType__before_seq: _TypeAlias = _typing.Literal["_before_seq", b"_before_seq"]  # noqa: Y015
     _WhichOneofReturnType__created_at_gt: _TypeAlias = _typing.Literal["created_at_gt"]  # noqa: Y015
@@ -555,12 +707,20 @@ class GetEventsRequest(_message.Message):
     _WhichOneofArgType__created_at_lt: _TypeAlias = _typing.Literal["_created_at_lt", b"_created_at_lt"]  # noqa: Y015
     _WhichOneofReturnType__created_at_lte: _TypeAlias = _typing.Literal["created_at_lte"]  # noqa: Y015
     _WhichOneofArgType__created_at_lte: _TypeAlias = _typing.Literal["_created_at_lte", b"_created_at_lte"]  # noqa: Y015
+    _WhichOneofReturnType__events_after: _TypeAlias = _typing.Literal["events_after"]  # noqa: Y015
+    _WhichOneofArgType__events_after: _TypeAlias = _typing.Literal["_events_after", b"_events_after"]  # noqa: Y015
+    _WhichOneofReturnType__events_before: _TypeAlias = _typing.Literal["events_before"]  # noqa: Y015
+    _WhichOneofArgType__events_before: _TypeAlias = _typing.Literal["_events_before", b"_events_before"]  # noqa: Y015
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
     _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
     _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015
+    _WhichOneofReturnType__thread_id: _TypeAlias = _typing.Literal["thread_id"]  # noqa: Y015
+    _WhichOneofArgType__thread_id: _TypeAlias = _typing.Literal["_thread_id", b"_thread_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__after_seq) -> _WhichOneofReturnType__after_seq | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__around_event_id) -> _WhichOneofReturnType__around_event_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__before_seq) -> _WhichOneofReturnType__before_seq | None: ...
     @_typing.overload
@@ -572,9 +732,15 @@ class GetEventsRequest(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__created_at_lte) -> _WhichOneofReturnType__created_at_lte | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__events_after) -> _WhichOneofReturnType__events_after | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__events_before) -> _WhichOneofReturnType__events_before | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__page) -> _WhichOneofReturnType__page | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__thread_id) -> _WhichOneofReturnType__thread_id | None: ...
 
 Global___GetEventsRequest: _TypeAlias = GetEventsRequest  # noqa: Y015
 

@@ -66,6 +66,11 @@ class SessionServiceStub:
                 request_serializer=drover_dot_session_dot_v1_dot_session__service__pb2.ArchiveSessionRequest.SerializeToString,
                 response_deserializer=drover_dot_session_dot_v1_dot_session__service__pb2.ArchiveSessionResponse.FromString,
                 _registered_method=True)
+        self.ForkSession = channel.unary_unary(
+                '/drover.session.v1.SessionService/ForkSession',
+                request_serializer=drover_dot_session_dot_v1_dot_session__service__pb2.ForkSessionRequest.SerializeToString,
+                response_deserializer=drover_dot_session_dot_v1_dot_session__service__pb2.ForkSessionResponse.FromString,
+                _registered_method=True)
         self.GetEvents = channel.unary_unary(
                 '/drover.session.v1.SessionService/GetEvents',
                 request_serializer=drover_dot_session_dot_v1_dot_session__service__pb2.GetEventsRequest.SerializeToString,
@@ -100,6 +105,16 @@ class SessionServiceStub:
                 '/drover.session.v1.SessionService/StreamThreadEvents',
                 request_serializer=drover_dot_session_dot_v1_dot_session__service__pb2.StreamThreadEventsRequest.SerializeToString,
                 response_deserializer=drover_dot_session_dot_v1_dot_session__service__pb2.StreamThreadEventsResponse.FromString,
+                _registered_method=True)
+        self.ExportSession = channel.unary_stream(
+                '/drover.session.v1.SessionService/ExportSession',
+                request_serializer=drover_dot_session_dot_v1_dot_session__service__pb2.ExportSessionRequest.SerializeToString,
+                response_deserializer=drover_dot_session_dot_v1_dot_session__service__pb2.ExportSessionResponse.FromString,
+                _registered_method=True)
+        self.ImportSession = channel.stream_unary(
+                '/drover.session.v1.SessionService/ImportSession',
+                request_serializer=drover_dot_session_dot_v1_dot_session__service__pb2.ImportSessionRequest.SerializeToString,
+                response_deserializer=drover_dot_session_dot_v1_dot_session__service__pb2.ImportSessionResponse.FromString,
                 _registered_method=True)
         self.HoldLease = channel.stream_stream(
                 '/drover.session.v1.SessionService/HoldLease',
@@ -149,6 +164,18 @@ class SessionServiceServicer:
 
     def ArchiveSession(self, request, context):
         """Ends a session; its log stays readable. Refused while it runs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForkSession(self, request, context):
+        """Makes a new session from a session's log up to an event, the last one when
+        none is named; the source may run or be archived. Events keep their ids,
+        positions and stamps, threads get new ids. Calls that are open there get an
+        error result, a model request without an end is ended, and the new session
+        is idle, with nothing in its inbox, no usage and no sandbox. The events that
+        ended the source are left out.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -209,6 +236,23 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExportSession(self, request, context):
+        """For operators: everything of a session, as it is at this moment. A session
+        that runs can be exported; only one at rest can be imported again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ImportSession(self, request_iterator, context):
+        """For operators: a session as it was exported, under its own ids. All of it,
+        or none: it is seen once its last record is in and everything was checked.
+        Refused with CONFLICT while there is a session of that id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def HoldLease(self, request_iterator, context):
         """For brains: holds a session's lease and appends under it. The stream may
         break and be opened again with its generation while the lease lives.
@@ -250,6 +294,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     request_deserializer=drover_dot_session_dot_v1_dot_session__service__pb2.ArchiveSessionRequest.FromString,
                     response_serializer=drover_dot_session_dot_v1_dot_session__service__pb2.ArchiveSessionResponse.SerializeToString,
             ),
+            'ForkSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkSession,
+                    request_deserializer=drover_dot_session_dot_v1_dot_session__service__pb2.ForkSessionRequest.FromString,
+                    response_serializer=drover_dot_session_dot_v1_dot_session__service__pb2.ForkSessionResponse.SerializeToString,
+            ),
             'GetEvents': grpc.unary_unary_rpc_method_handler(
                     servicer.GetEvents,
                     request_deserializer=drover_dot_session_dot_v1_dot_session__service__pb2.GetEventsRequest.FromString,
@@ -284,6 +333,16 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.StreamThreadEvents,
                     request_deserializer=drover_dot_session_dot_v1_dot_session__service__pb2.StreamThreadEventsRequest.FromString,
                     response_serializer=drover_dot_session_dot_v1_dot_session__service__pb2.StreamThreadEventsResponse.SerializeToString,
+            ),
+            'ExportSession': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportSession,
+                    request_deserializer=drover_dot_session_dot_v1_dot_session__service__pb2.ExportSessionRequest.FromString,
+                    response_serializer=drover_dot_session_dot_v1_dot_session__service__pb2.ExportSessionResponse.SerializeToString,
+            ),
+            'ImportSession': grpc.stream_unary_rpc_method_handler(
+                    servicer.ImportSession,
+                    request_deserializer=drover_dot_session_dot_v1_dot_session__service__pb2.ImportSessionRequest.FromString,
+                    response_serializer=drover_dot_session_dot_v1_dot_session__service__pb2.ImportSessionResponse.SerializeToString,
             ),
             'HoldLease': grpc.stream_stream_rpc_method_handler(
                     servicer.HoldLease,
@@ -454,6 +513,33 @@ class SessionService:
             '/drover.session.v1.SessionService/ArchiveSession',
             drover_dot_session_dot_v1_dot_session__service__pb2.ArchiveSessionRequest.SerializeToString,
             drover_dot_session_dot_v1_dot_session__service__pb2.ArchiveSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/drover.session.v1.SessionService/ForkSession',
+            drover_dot_session_dot_v1_dot_session__service__pb2.ForkSessionRequest.SerializeToString,
+            drover_dot_session_dot_v1_dot_session__service__pb2.ForkSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -643,6 +729,60 @@ class SessionService:
             '/drover.session.v1.SessionService/StreamThreadEvents',
             drover_dot_session_dot_v1_dot_session__service__pb2.StreamThreadEventsRequest.SerializeToString,
             drover_dot_session_dot_v1_dot_session__service__pb2.StreamThreadEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/drover.session.v1.SessionService/ExportSession',
+            drover_dot_session_dot_v1_dot_session__service__pb2.ExportSessionRequest.SerializeToString,
+            drover_dot_session_dot_v1_dot_session__service__pb2.ExportSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportSession(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/drover.session.v1.SessionService/ImportSession',
+            drover_dot_session_dot_v1_dot_session__service__pb2.ImportSessionRequest.SerializeToString,
+            drover_dot_session_dot_v1_dot_session__service__pb2.ImportSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,14 @@ class SessionServiceStub:
     """Deletes a session with its log. Refused while it runs."""
     ArchiveSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ArchiveSessionRequest, _session_service_pb2.ArchiveSessionResponse]
     """Ends a session; its log stays readable. Refused while it runs."""
+    ForkSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ForkSessionRequest, _session_service_pb2.ForkSessionResponse]
+    """Makes a new session from a session's log up to an event, the last one when
+    none is named; the source may run or be archived. Events keep their ids,
+    positions and stamps, threads get new ids. Calls that are open there get an
+    error result, a model request without an end is ended, and the new session
+    is idle, with nothing in its inbox, no usage and no sandbox. The events that
+    ended the source are left out.
+    """
     GetEvents: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.GetEventsRequest, _session_service_pb2.GetEventsResponse]
     """Any slice of a session's log, with what waits in its inbox at the end."""
     EmitEvents: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.EmitEventsRequest, _session_service_pb2.EmitEventsResponse]
@@ -68,6 +76,15 @@ class SessionServiceStub:
     """The log of one thread."""
     StreamThreadEvents: _grpc.UnaryStreamMultiCallable[_session_service_pb2.StreamThreadEventsRequest, _session_service_pb2.StreamThreadEventsResponse]
     """Follows one thread, as StreamEvents."""
+    ExportSession: _grpc.UnaryStreamMultiCallable[_session_service_pb2.ExportSessionRequest, _session_service_pb2.ExportSessionResponse]
+    """For operators: everything of a session, as it is at this moment. A session
+    that runs can be exported; only one at rest can be imported again.
+    """
+    ImportSession: _grpc.StreamUnaryMultiCallable[_session_service_pb2.ImportSessionRequest, _session_service_pb2.ImportSessionResponse]
+    """For operators: a session as it was exported, under its own ids. All of it,
+    or none: it is seen once its last record is in and everything was checked.
+    Refused with CONFLICT while there is a session of that id.
+    """
     HoldLease: _grpc.StreamStreamMultiCallable[_lease_pb2.HoldLeaseRequest, _lease_pb2.HoldLeaseResponse]
     """For brains: holds a session's lease and appends under it. The stream may
     break and be opened again with its generation while the lease lives.
@@ -90,6 +107,14 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Deletes a session with its log. Refused while it runs."""
     ArchiveSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ArchiveSessionRequest, _session_service_pb2.ArchiveSessionResponse]  # type: ignore[assignment]
     """Ends a session; its log stays readable. Refused while it runs."""
+    ForkSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ForkSessionRequest, _session_service_pb2.ForkSessionResponse]  # type: ignore[assignment]
+    """Makes a new session from a session's log up to an event, the last one when
+    none is named; the source may run or be archived. Events keep their ids,
+    positions and stamps, threads get new ids. Calls that are open there get an
+    error result, a model request without an end is ended, and the new session
+    is idle, with nothing in its inbox, no usage and no sandbox. The events that
+    ended the source are left out.
+    """
     GetEvents: _aio.UnaryUnaryMultiCallable[_session_service_pb2.GetEventsRequest, _session_service_pb2.GetEventsResponse]  # type: ignore[assignment]
     """Any slice of a session's log, with what waits in its inbox at the end."""
     EmitEvents: _aio.UnaryUnaryMultiCallable[_session_service_pb2.EmitEventsRequest, _session_service_pb2.EmitEventsResponse]  # type: ignore[assignment]
@@ -112,6 +137,15 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """The log of one thread."""
     StreamThreadEvents: _aio.UnaryStreamMultiCallable[_session_service_pb2.StreamThreadEventsRequest, _session_service_pb2.StreamThreadEventsResponse]  # type: ignore[assignment]
     """Follows one thread, as StreamEvents."""
+    ExportSession: _aio.UnaryStreamMultiCallable[_session_service_pb2.ExportSessionRequest, _session_service_pb2.ExportSessionResponse]  # type: ignore[assignment]
+    """For operators: everything of a session, as it is at this moment. A session
+    that runs can be exported; only one at rest can be imported again.
+    """
+    ImportSession: _aio.StreamUnaryMultiCallable[_session_service_pb2.ImportSessionRequest, _session_service_pb2.ImportSessionResponse]  # type: ignore[assignment]
+    """For operators: a session as it was exported, under its own ids. All of it,
+    or none: it is seen once its last record is in and everything was checked.
+    Refused with CONFLICT while there is a session of that id.
+    """
     HoldLease: _aio.StreamStreamMultiCallable[_lease_pb2.HoldLeaseRequest, _lease_pb2.HoldLeaseResponse]  # type: ignore[assignment]
     """For brains: holds a session's lease and appends under it. The stream may
     break and be opened again with its generation while the lease lives.
@@ -167,6 +201,20 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.ArchiveSessionResponse, _abc.Awaitable[_session_service_pb2.ArchiveSessionResponse]]:
         """Ends a session; its log stays readable. Refused while it runs."""
+
+    @_abc_1.abstractmethod
+    def ForkSession(
+        self,
+        request: _session_service_pb2.ForkSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_service_pb2.ForkSessionResponse, _abc.Awaitable[_session_service_pb2.ForkSessionResponse]]:
+        """Makes a new session from a session's log up to an event, the last one when
+        none is named; the source may run or be archived. Events keep their ids,
+        positions and stamps, threads get new ids. Calls that are open there get an
+        error result, a model request without an end is ended, and the new session
+        is idle, with nothing in its inbox, no usage and no sandbox. The events that
+        ended the source are left out.
+        """
 
     @_abc_1.abstractmethod
     def GetEvents(
@@ -231,6 +279,27 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_session_service_pb2.StreamThreadEventsResponse], _abc.AsyncIterator[_session_service_pb2.StreamThreadEventsResponse]]:
         """Follows one thread, as StreamEvents."""
+
+    @_abc_1.abstractmethod
+    def ExportSession(
+        self,
+        request: _session_service_pb2.ExportSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_session_service_pb2.ExportSessionResponse], _abc.AsyncIterator[_session_service_pb2.ExportSessionResponse]]:
+        """For operators: everything of a session, as it is at this moment. A session
+        that runs can be exported; only one at rest can be imported again.
+        """
+
+    @_abc_1.abstractmethod
+    def ImportSession(
+        self,
+        request_iterator: _MaybeAsyncIterator[_session_service_pb2.ImportSessionRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_service_pb2.ImportSessionResponse, _abc.Awaitable[_session_service_pb2.ImportSessionResponse]]:
+        """For operators: a session as it was exported, under its own ids. All of it,
+        or none: it is seen once its last record is in and everything was checked.
+        Refused with CONFLICT while there is a session of that id.
+        """
 
     @_abc_1.abstractmethod
     def HoldLease(
