@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import socket
+from cli.stack.ports import choose
 
 
 def free_port() -> int:
-    """A loopback port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A loopback port that is free now, and that no outgoing connection takes while it is.
+
+    A client that knocks at a server that is down would else get to talk to itself in the end.
+    """
+    return choose(1)[0]

@@ -69,6 +69,11 @@ class Cluster:
         """SIGCONT to every process of the server."""
         self._signal(signal.SIGCONT)
 
+    @property
+    def running(self) -> bool:
+        """Whether the server was started and not stopped."""
+        return (self._data / "postmaster.pid").exists()
+
     def new_database(self) -> str:
         """The URL of a new, empty database."""
         self._databases += 1
@@ -120,8 +125,9 @@ def running_cluster(**settings: str) -> Iterator[Cluster]:
         try:
             yield cluster
         finally:
-            cluster.resume()
-            cluster.stop("immediate")
+            if cluster.running:
+                cluster.resume()
+                cluster.stop("immediate")
 
 
 @contextmanager
