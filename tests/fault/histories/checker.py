@@ -101,41 +101,51 @@ def _presence(log: Sequence[Entry], writes: Sequence[Write]) -> Iterator[Violati
 def _order(session: str, log: Sequence[Entry], writes: Sequence[Write]) -> Iterator[Violation]:
     """Within an operation, within a writer, and between writers as far as time tells.
 
-    What was acknowledged before another write began lies before it. An operation whose outcome
-    is unknown may have been carried out late.
+    An operation whose outcome is unknown may have been carried out late.
     """
     seqs = {entry.key: entry.seq for entry in log}
-    lanes: dict[str, list[tuple[int, Write]]] = defaultdict(list)
-    writers: dict[tuple[str, str], list[tuple[float, int, Write]]] = defaultdict(list)
+    lanes: dict[str, list[_Placed]] = defaultdict(list)
+    writers: dict[tuple[str, str], list[_Placed]] = defaultdict(list)
     for write in writes:
-        if write.outcome is Outcome.REFUSED:
-            continue
         there = [seqs[key] for key in write.keys if key in seqs]
         if there != sorted(there):
             yield Violation(Kind.REORDERED, f"{session}: within {write.keys}")
         if there and write.outcome is Outcome.ACKNOWLEDGED:
             lanes[write.lane].append((there[0], write))
-            writers[write.writer, write.lane].append((write.began, there[0], write))
+            writers[write.writer, write.lane].append((there[0], write))
     for own in writers.values():
-        own.sort(key=lambda placed: placed[0])
-        for (_, first, before), (_, second, after) in pairwise(own):
-            if second < first:
-                yield Violation(
-                    Kind.REORDERED,
-                    f"{session}: {after.keys} lies before {before.keys} of the same {after.writer}",
-                )
+        yield from _order_of_writer(own)
     for lane in lanes.values():
-        lane.sort(key=lambda placed: placed[0])
-        latest: Write | None = None
-        for _, write in lane:
-            if latest is not None and write.ended < latest.began:
-                yield Violation(
-                    Kind.REORDERED,
-                    f"{session}: {write.keys} of {write.writer} was acknowledged before "
-                    f"{latest.keys} of {latest.writer} was sent, and lies behind it",
-                )
-            if latest is None or write.began > latest.began:
-                latest = write
+        yield from _order_in_time(lane)
+
+
+_Placed = tuple[int, Write]
+
+
+def _order_of_writer(own: list[_Placed]) -> Iterator[Violation]:
+    """A writer's operations lie as they were begun, be it one on top of the other."""
+    own.sort(key=lambda placed: placed[1].began)
+    for (first, before), (second, after) in pairwise(own):
+        if second < first:
+            yield Violation(
+                Kind.REORDERED,
+                f"{after.session}: {after.keys} lies before {before.keys} of the same writer",
+            )
+
+
+def _order_in_time(lane: list[_Placed]) -> Iterator[Violation]:
+    """What was acknowledged before another write began lies before it."""
+    lane.sort(key=lambda placed: placed[0])
+    latest: Write | None = None
+    for _, write in lane:
+        if latest is not None and write.ended < latest.began:
+            yield Violation(
+                Kind.REORDERED,
+                f"{write.session}: {write.keys} of {write.writer} was acknowledged before "
+                f"{latest.keys} of {latest.writer} was sent, and lies behind it",
+            )
+        if latest is None or write.began > latest.began:
+            latest = write
 
 
 def _reading(reading: Reading, log: Sequence[Entry]) -> Iterator[Violation]:
