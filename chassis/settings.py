@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from chassis.errors import CannotStartError
 from chassis.secret import Secret
 
 
@@ -60,31 +59,3 @@ class Settings(BaseSettings):
     def token(self) -> Secret:
         """Reads the installation's secret (ARCHITECTURE §7). Raises `OSError` without a file."""
         return Secret(self.token_file.read_text(encoding="utf-8").strip())
-
-
-class DatabaseSettings(Settings):
-    """Settings of a service with a database of its own.
-
-    Its URL holds a password: no process but the service's own is given it. A subclass has a field
-    `<service>_database_url` beside the one for all.
-    """
-
-    database_url: SecretText = Field(
-        default=None,
-        description="PostgreSQL for all services, postgresql://user:password@host:port/database, "
-        "each in a schema of its own. Default: SQLite, DATA_DIR/<service>.db.",
-    )
-
-    def database(self, service: str) -> Secret:
-        """URL of the database that `service` owns. Raises `CannotStartError`."""
-        own: Secret | None = getattr(self, f"{service}_database_url")
-        given = own or self.database_url
-        if given is None:
-            return Secret(f"sqlite:///{self.data_dir.absolute() / f'{service}.db'}")
-        if own is None and given.open().startswith("sqlite:"):
-            msg = (
-                "DROVER_DATABASE_URL names one SQLite file, and each service needs its own: set "
-                f"DROVER_{service.upper()}_DATABASE_URL and the like, or DROVER_DATA_DIR"
-            )
-            raise CannotStartError(msg)
-        return given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import signal
 import sys
 from contextlib import contextmanager
@@ -61,6 +62,16 @@ Key = Annotated[
 ]
 Every = Annotated[bool, typer.Option("--all", help="Show every event, progress included.")]
 DEFAULT_DATA = Path("drover-data")
+
+
+class Stored(enum.Enum):
+    """The services that have a database."""
+
+    REGISTRY = "registry"
+    SESSION = "session"
+    HANDS = "hands"
+
+
 DEFAULT_MODEL = "claude-opus-5-5"
 
 
@@ -85,7 +96,8 @@ def up(
     ANTHROPIC_BASE_URL set agents use that model, without them a scripted, offline one.
     DROVER_API_KEY sets the client's key.
     """
-    from cli.up import CannotStartError, run_stack
+    from chassis.errors import CannotStartError
+    from cli.up import run_stack
 
     try:
         run_stack(data, host=host, port=port, brains=brains, quiet=quiet, attended=attended)
@@ -173,6 +185,32 @@ def doctor(
     from cli.doctor.report import examine, show
 
     raise typer.Exit(0 if show(examine(data, port)) else 1)
+
+
+@app.command()
+def migrate(
+    *,
+    service: Annotated[
+        list[Stored] | None,
+        typer.Option(help="Only the database of this service; may be repeated. Default: all."),
+    ] = None,
+    data: Data = DEFAULT_DATA,
+) -> None:
+    """Brings the services' databases to what this release needs.
+
+    `drover up` does it by itself. Services that run by themselves on PostgreSQL need it once before
+    a new release of them starts; it may run beside those of the release before. Nothing happens
+    to a database that is up to date.
+    """
+    from chassis.errors import CannotStartError
+    from cli.migrate import migrate_services
+
+    try:
+        migrate_services(dict.fromkeys(one.value for one in service or Stored), data)
+    except CannotStartError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
 
 
 @app.command()

@@ -11,10 +11,12 @@ from pydantic_core import PydanticUndefined
 from rich.markup import escape
 from rich.table import Table
 
+from chassis.errors import CannotStartError
 from chassis.secret import Secret
 from chassis.settings import Settings
 from cli.stack.plan import Plan
 from cli.terminal import Terminal
+from storage.address import is_sqlite, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -88,10 +90,20 @@ def shown_value(variable: str, value: str | None) -> str:
         return ""
     if variable.endswith(_SECRET_NAMES[:-1]):
         return _MASK
+    if variable.endswith("DATABASE_URL"):
+        return _database(value)
     if variable.endswith(_SECRET_NAMES[-1]) and "@" in value:
         scheme, _, rest = value.partition("://")
         return f"{scheme}://{_MASK}@{rest.rpartition('@')[2]}"
     return value
+
+
+def _database(url: str) -> str:
+    """A database's URL without user, password and parameters."""
+    try:
+        return url if is_sqlite(url) else f"postgresql://{_MASK}@{shown(url)}"
+    except CannotStartError:
+        return _MASK
 
 
 def _collect(found: dict[str, Setting], settings: type[Settings], reader: str) -> None:

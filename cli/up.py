@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chassis.clock import SystemClock
+from chassis.errors import CannotStartError
+from cli.databases import SERVICES, ServiceDatabase, migrate_all
 from cli.stack import ports
 from cli.stack.installation import Installation, InUseError
 from cli.stack.nursery import Nursery
@@ -30,10 +32,6 @@ if TYPE_CHECKING:
 _LOCK_PATIENCE = 2.0  # s
 _TAIL_LINES = 12
 _INPUT = 4096  # bytes read of what an attended stack is sent, to no effect
-
-
-class CannotStartError(Exception):
-    """The stack could not be started; the message says why and what to do."""
 
 
 @dataclass(slots=True)
@@ -127,6 +125,7 @@ def _run_locked(
     installation.rotate_logs()
     installation.ensure_token()
     key = installation.ensure_key(os.environ.get("DROVER_API_KEY"))
+    _migrate(installation.root, quiet=quiet)
     plan = Plan.make(host=host, port=port, brains=brains, ports=chosen[:-1])
     display = StackDisplay(
         plan,
@@ -142,6 +141,19 @@ def _run_locked(
     except FailedError as error:
         msg = f"{error}; its log is in {installation.logs}"
         raise CannotStartError(msg) from error
+
+
+def _migrate(data: Path, *, quiet: bool) -> None:
+    """Brings databases up to date that the services will not: on PostgreSQL they only look."""
+    out = SteadyTerminal()
+
+    def tell(database: ServiceDatabase, revision: int) -> None:
+        if not quiet:
+            out.say(f"{database.service:<12} {database.shown}  revision {revision:04} applied")
+
+    found = [ServiceDatabase.of(service, os.environ, data) for service in SERVICES]
+    if servers := [database for database in found if not database.is_sqlite]:
+        migrate_all(servers, tell)
 
 
 async def _supervise(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
 
 from chassis.errors import CannotStartError
+from chassis.secret import Secret
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _FORM: Final = "postgresql://user:password@host:port/database"
 _SCHEMES: Final = ("postgresql", "postgres", "postgresql+asyncpg")
@@ -46,6 +50,20 @@ class Address:
             )
             raise CannotStartError(msg)
         return cls(f"postgresql://{rest}", f"{host or 'the default host'}/{database}")
+
+
+def locate(service: str, own: Secret | None, shared: Secret | None, data_dir: Path) -> Secret:
+    """URL of a service's database from its `own` setting and the `shared` one; default a file.
+
+    Raises `CannotStartError` when the shared one names a file, of which each service needs its own.
+    """
+    if own is None and shared is not None and is_sqlite(shared.open()):
+        msg = (
+            "DROVER_DATABASE_URL names one SQLite file, and each service needs its own: set "
+            f"DROVER_{service.upper()}_DATABASE_URL and the like, or DROVER_DATA_DIR"
+        )
+        raise CannotStartError(msg)
+    return own or shared or Secret(f"sqlite:///{data_dir.absolute() / f'{service}.db'}")
 
 
 def is_sqlite(url: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cli.databases import SERVICES, variables
 from cli.stack.order import Order
 from cli.stack.ports import LOOPBACK
 
@@ -25,6 +26,8 @@ _MODEL_CLIENT = ("anthropic", "httpcore2", "anyio._backends._asyncio")
 # What speaks to a model needs its credentials; nothing else is given them.
 _MODEL_PREFIXES = ("ANTHROPIC_", "AWS_", "GOOGLE_", "CLOUD_ML_", "VERTEX_", "BEDROCK_")
 _KEY = "DROVER_API_KEY"
+# Of these, each process is given its own.
+_OWN = {_KEY, *(name for service in SERVICES for name in variables(service))}
 _METRICS = "DROVER_METRICS_LISTEN"
 
 
@@ -116,7 +119,7 @@ def public(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name != _KEY and not _is_model_access(name)
+        if name not in _OWN and not _is_model_access(name)
     }
 
 
@@ -131,7 +134,11 @@ def _secrets_for(part: Part, environment: Mapping[str, str], key: Secret) -> dic
         return {_KEY: key.open()}
     if part.is_brain:
         return {name: value for name, value in environment.items() if _is_model_access(name)}
-    return {}
+    return {
+        name: environment[name]
+        for name in (variables(part.name) if part.name in SERVICES else ())
+        if name in environment
+    }
 
 
 def _is_model_access(name: str) -> bool:

@@ -14,7 +14,7 @@ from chassis import lifecycle
 from chassis.clock import SystemClock
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
-from chassis.settings import DatabaseSettings, SecretText
+from chassis.settings import SecretText
 from chassis.telemetry.metrics import exposed
 from drover.hands.v1.hands_service_pb2_grpc import add_HandsServiceServicer_to_server
 from services.hands.backends.local import LocalBackend
@@ -26,6 +26,7 @@ from services.hands.store.journal import SqlJournal
 from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
 from storage import open_database
+from storage.settings import DatabaseSettings
 
 SERVICE: Final = "hands"
 _REAP_SECONDS: Final = 15.0

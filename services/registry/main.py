@@ -11,7 +11,7 @@ from chassis import lifecycle
 from chassis.clock import SystemClock
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
-from chassis.settings import DatabaseSettings, SecretText
+from chassis.settings import SecretText
 from chassis.telemetry.metrics import exposed
 from drover.agent.v1.agent_service_pb2_grpc import add_AgentServiceServicer_to_server
 from drover.environment.v1.environment_service_pb2_grpc import (
@@ -23,6 +23,7 @@ from services.registry.store.agents import SqlAgentStore
 from services.registry.store.environments import SqlEnvironmentStore
 from services.registry.store.schema import SCHEMA
 from storage import open_database
+from storage.settings import DatabaseSettings
 
 SERVICE = "registry"
 

@@ -15,7 +15,7 @@ from chassis.clock import SystemClock
 from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
-from chassis.settings import DatabaseSettings, SecretText
+from chassis.settings import SecretText
 from chassis.telemetry.metrics import exposed
 from drover.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from services.session.clients.brain import BrainClient
@@ -32,6 +32,7 @@ from services.session.rpc.servicer import SessionRpc
 from services.session.store.schema import SCHEMA
 from services.session.store.store import SqlSessionStore
 from storage import open_database
+from storage.settings import DatabaseSettings
 
 SERVICE = "session"
 _STOP_SECONDS = 1.0
