@@ -121,7 +121,8 @@ class PostgresNotices:
         return connection
 
     async def _speak(self, connection: asyncpg.Connection[Any], party: Party) -> None:
-        say = await connection.prepare(_SAY)
+        # Nothing is prepared beforehand: the driver ends a PREPARE without a Sync, and up to the next
+        # one the server would keep what others say to itself.
         while True:
             try:
                 async with asyncio.timeout(self._probe_seconds):
@@ -133,5 +134,5 @@ class PostgresNotices:
             if connection.is_closed():
                 return
             if notices := party.compose():
-                await say.fetch(self._channel, list(notices))
+                await connection.fetch(_SAY, self._channel, list(notices))
                 await asyncio.sleep(_PACE)

@@ -96,8 +96,8 @@ async def test_a_connection_that_was_ended_is_made_again(url, postgres):
     database = url.rpartition("/")[2]
     async with talking(url) as one, talking(url) as other:
         postgres.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            f"WHERE datname = '{database}' AND application_name LIKE '% notices'",  # noqa: S608
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "  # noqa: S608
+            f"WHERE datname = '{database}' AND application_name LIKE '% notices'",
             database="postgres",
         )
         await one.until(lambda: one.joins == other.joins == 2)
