@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -23,6 +24,7 @@ from services.registry.store.agents import SqlAgentStore
 from services.registry.store.environments import SqlEnvironmentStore
 from services.registry.store.schema import SCHEMA
 from storage import open_database
+from storage.once import Answers
 from storage.settings import DatabaseSettings
 
 SERVICE = "registry"
@@ -45,11 +47,14 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
     server = GrpcServer(
         settings.listen, settings.token(), reflection=settings.reflection, registry=registry
     )
-    server.add(add_AgentServiceServicer_to_server, AgentRpc(SqlAgentStore(database), clock, new_id))
+    agents, environments = SqlAgentStore(database, clock), SqlEnvironmentStore(database, clock)
+    server.add(add_AgentServiceServicer_to_server, AgentRpc(agents, clock, new_id))
     server.add(
-        add_EnvironmentServiceServicer_to_server,
-        EnvironmentRpc(SqlEnvironmentStore(database), clock, new_id),
+        add_EnvironmentServiceServicer_to_server, EnvironmentRpc(environments, clock, new_id)
     )
+    tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    sweep = tasks.create_task(Answers(database, clock).sweep())
+    stack.callback(sweep.cancel)
     await server.start()
     stack.push_async_callback(server.stop)
     return server

@@ -9,11 +9,14 @@ from drover.agent.v1.agent_pb2 import Agent
 from drover.environment.v1.environment_pb2 import Environment
 from services.registry.domain.missing import name_taken, no_agent, no_environment
 from services.registry.domain.stamps import micros
+from tests.doubles.answers import MemoryAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
+    from chassis.clock import Clock
+    from services.registry.domain.once import Once
     from services.registry.domain.ports import Listing
 
 M = TypeVar("M", Agent, Environment)
@@ -32,11 +35,16 @@ class _Versions:
 class MemoryAgentStore:
     """Implements `AgentStore`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._agents: dict[str, _Versions] = {}
+        self._answers = MemoryAnswers(clock)
 
-    async def add(self, workspace_id: str, agent: Agent) -> None:
-        self._agents[agent.id] = _Versions(workspace_id, [_copy(agent)])
+    async def add(self, workspace_id: str, agent: Agent, once: Once[Agent] | None = None) -> Agent:
+        def write() -> Agent:
+            self._agents[agent.id] = _Versions(workspace_id, [_copy(agent)])
+            return agent
+
+        return self._answers.write(write, once)
 
     async def get(self, workspace_id: str, agent_id: str, version: int | None = None) -> Agent:
         versions = self._find(workspace_id, agent_id)
@@ -46,18 +54,31 @@ class MemoryAgentStore:
         return versions.at(version or latest)
 
     async def revise(
-        self, workspace_id: str, agent_id: str, change: Callable[[Agent], Agent]
+        self,
+        workspace_id: str,
+        agent_id: str,
+        change: Callable[[Agent], Agent],
+        once: Once[Agent] | None = None,
     ) -> Agent:
-        stored = await self.get(workspace_id, agent_id)
-        changed = change(stored)
-        if changed is not stored:
-            self._agents[agent_id].stored.append(_copy(changed))
-        return changed
+        def write() -> Agent:
+            versions = self._find(workspace_id, agent_id)
+            stored = versions.at(len(versions.stored))
+            changed = change(stored)
+            if changed is not stored:
+                versions.stored.append(_copy(changed))
+            return changed
 
-    async def archive(self, workspace_id: str, agent_id: str, at: datetime) -> Agent:
-        versions = self._find(workspace_id, agent_id)
-        versions.archived_at = versions.archived_at or at
-        return versions.at(len(versions.stored))
+        return self._answers.write(write, once)
+
+    async def archive(
+        self, workspace_id: str, agent_id: str, at: datetime, once: Once[Agent] | None = None
+    ) -> Agent:
+        def write() -> Agent:
+            versions = self._find(workspace_id, agent_id)
+            versions.archived_at = versions.archived_at or at
+            return versions.at(len(versions.stored))
+
+        return self._answers.write(write, once)
 
     async def page(self, workspace_id: str, listing: Listing) -> Sequence[Agent]:
         own = [one for one in self._agents.values() if one.workspace_id == workspace_id]
@@ -88,12 +109,19 @@ class _Kept:
 class MemoryEnvironmentStore:
     """Implements `EnvironmentStore`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._environments: dict[str, _Kept] = {}
+        self._answers = MemoryAnswers(clock)
 
-    async def add(self, workspace_id: str, environment: Environment) -> None:
-        self._refuse_taken(workspace_id, environment)
-        self._environments[environment.id] = _Kept(workspace_id, _copy(environment))
+    async def add(
+        self, workspace_id: str, environment: Environment, once: Once[Environment] | None = None
+    ) -> Environment:
+        def write() -> Environment:
+            self._refuse_taken(workspace_id, environment)
+            self._environments[environment.id] = _Kept(workspace_id, _copy(environment))
+            return environment
+
+        return self._answers.write(write, once, environment.id)
 
     async def get(self, workspace_id: str, environment_id: str) -> Environment:
         return self._find(workspace_id, environment_id).copy()
@@ -103,23 +131,43 @@ class MemoryEnvironmentStore:
         workspace_id: str,
         environment_id: str,
         change: Callable[[Environment], Environment],
+        once: Once[Environment] | None = None,
     ) -> Environment:
-        kept = self._find(workspace_id, environment_id)
-        stored = kept.copy()
-        changed = change(stored)
-        if changed is not stored:
-            self._refuse_taken(workspace_id, changed)
-            kept.stored = _copy(changed)
-        return changed
+        def write() -> Environment:
+            kept = self._find(workspace_id, environment_id)
+            stored = kept.copy()
+            changed = change(stored)
+            if changed is not stored:
+                self._refuse_taken(workspace_id, changed)
+                kept.stored = _copy(changed)
+            return changed
 
-    async def archive(self, workspace_id: str, environment_id: str, at: datetime) -> Environment:
-        kept = self._find(workspace_id, environment_id)
-        kept.archived_at = kept.archived_at or at
-        return kept.copy()
+        return self._answers.write(write, once, environment_id)
 
-    async def delete(self, workspace_id: str, environment_id: str) -> None:
-        self._find(workspace_id, environment_id)
-        del self._environments[environment_id]
+    async def archive(
+        self,
+        workspace_id: str,
+        environment_id: str,
+        at: datetime,
+        once: Once[Environment] | None = None,
+    ) -> Environment:
+        def write() -> Environment:
+            kept = self._find(workspace_id, environment_id)
+            kept.archived_at = kept.archived_at or at
+            return kept.copy()
+
+        return self._answers.write(write, once, environment_id)
+
+    async def delete(
+        self, workspace_id: str, environment_id: str, once: Once[str] | None = None
+    ) -> None:
+        def write() -> str:
+            self._find(workspace_id, environment_id)
+            del self._environments[environment_id]
+            self._answers.withdraw(environment_id)
+            return environment_id
+
+        self._answers.write(write, once)
 
     async def page(self, workspace_id: str, listing: Listing) -> Sequence[Environment]:
         own = [one for one in self._environments.values() if one.workspace_id == workspace_id]

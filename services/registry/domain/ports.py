@@ -1,5 +1,9 @@
 """What the registry needs of a store. Every call is scoped to one workspace.
 
+A call with a `once` has its effect once: its repetition is answered as the first was, whatever has
+become of things since. It raises CONFLICT for a key that another request had, and NOT_FOUND when
+what the answer tells about was deleted.
+
 One contract suite (tests/contract/registry) runs over every implementation.
 """
 
@@ -12,6 +16,7 @@ from typing import Protocol
 
 from drover.agent.v1.agent_pb2 import Agent
 from drover.environment.v1.environment_pb2 import Environment
+from services.registry.domain.once import Once
 from services.registry.domain.paging import Position
 
 
@@ -32,8 +37,8 @@ class Listing:
 class AgentStore(Protocol):
     """Agents and all their versions. A version, once written, never changes."""
 
-    async def add(self, workspace_id: str, agent: Agent) -> None:
-        """Keeps a new agent at its version 1; durable on return."""
+    async def add(self, workspace_id: str, agent: Agent, once: Once[Agent] | None = None) -> Agent:
+        """Keeps a new agent at its version 1, and answers it; durable on return."""
         ...
 
     async def get(self, workspace_id: str, agent_id: str, version: int | None = None) -> Agent:
@@ -44,7 +49,11 @@ class AgentStore(Protocol):
         ...
 
     async def revise(
-        self, workspace_id: str, agent_id: str, change: Callable[[Agent], Agent]
+        self,
+        workspace_id: str,
+        agent_id: str,
+        change: Callable[[Agent], Agent],
+        once: Once[Agent] | None = None,
     ) -> Agent:
         """Keeps what `change` makes of the latest version, and answers it; durable on return.
 
@@ -54,7 +63,9 @@ class AgentStore(Protocol):
         """
         ...
 
-    async def archive(self, workspace_id: str, agent_id: str, at: datetime) -> Agent:
+    async def archive(
+        self, workspace_id: str, agent_id: str, at: datetime, once: Once[Agent] | None = None
+    ) -> Agent:
         """Archives an agent for good; one that is archived keeps its time. Raises NOT_FOUND."""
         ...
 
@@ -70,8 +81,10 @@ class AgentStore(Protocol):
 class EnvironmentStore(Protocol):
     """Environments. No two that are not archived share a name within a workspace."""
 
-    async def add(self, workspace_id: str, environment: Environment) -> None:
-        """Keeps a new environment. Raises ALREADY_EXISTS when its name is taken."""
+    async def add(
+        self, workspace_id: str, environment: Environment, once: Once[Environment] | None = None
+    ) -> Environment:
+        """Keeps a new environment, and answers it. Raises ALREADY_EXISTS for a taken name."""
         ...
 
     async def get(self, workspace_id: str, environment_id: str) -> Environment:
@@ -83,6 +96,7 @@ class EnvironmentStore(Protocol):
         workspace_id: str,
         environment_id: str,
         change: Callable[[Environment], Environment],
+        once: Once[Environment] | None = None,
     ) -> Environment:
         """Keeps what `change` makes of the environment, and answers it; durable on return.
 
@@ -90,15 +104,23 @@ class EnvironmentStore(Protocol):
         """
         ...
 
-    async def archive(self, workspace_id: str, environment_id: str, at: datetime) -> Environment:
+    async def archive(
+        self,
+        workspace_id: str,
+        environment_id: str,
+        at: datetime,
+        once: Once[Environment] | None = None,
+    ) -> Environment:
         """Archives for good and frees the name; an archived one keeps its time.
 
         Raises ENVIRONMENT_NOT_FOUND.
         """
         ...
 
-    async def delete(self, workspace_id: str, environment_id: str) -> None:
-        """Deletes, archived or not. Raises ENVIRONMENT_NOT_FOUND."""
+    async def delete(
+        self, workspace_id: str, environment_id: str, once: Once[str] | None = None
+    ) -> None:
+        """Deletes, archived or not; a `once` is given its id. Raises ENVIRONMENT_NOT_FOUND."""
         ...
 
     async def page(self, workspace_id: str, listing: Listing) -> Sequence[Environment]:

@@ -16,12 +16,14 @@ from services.registry.domain.paging import DEFAULT_LIMIT, CursorBinding, Positi
 from services.registry.domain.ports import Listing
 from services.registry.domain.selection import revised_session_agent, session_agent
 from services.registry.domain.stamps import bound, micros
+from services.registry.rpc.once import is_new, once
 
 if TYPE_CHECKING:
     from chassis.clock import Clock
     from chassis.ids import IdSource
     from drover.agent.v1.agent_pb2 import Agent
     from services.registry.domain.ports import AgentStore
+    from services.registry.rpc.once import Context
 
 _log = structlog.get_logger("registry.agents")
 
@@ -35,12 +37,14 @@ class AgentRpc(AgentServiceServicer):
         self._ids = ids
 
     async def CreateAgent(
-        self, request: pb.CreateAgentRequest, _context: object
+        self, request: pb.CreateAgentRequest, context: Context
     ) -> pb.CreateAgentResponse:
         """Creates an agent at version 1."""
         agent = new_agent(request, self._ids("agent"), self._clock.now())
-        await self._store.add(current_call().workspace_id, agent)
-        _log.info("agent_created", agent_id=agent.id)
+        call = once(pb.CreateAgentResponse, "agent")
+        agent = await self._store.add(current_call().workspace_id, agent, call)
+        if is_new(call, context):
+            _log.info("agent_created", agent_id=agent.id)
         return pb.CreateAgentResponse(agent=agent)
 
     async def GetAgent(self, request: pb.GetAgentRequest, _context: object) -> pb.GetAgentResponse:
@@ -50,7 +54,7 @@ class AgentRpc(AgentServiceServicer):
         return pb.GetAgentResponse(agent=agent)
 
     async def UpdateAgent(
-        self, request: pb.UpdateAgentRequest, _context: object
+        self, request: pb.UpdateAgentRequest, context: Context
     ) -> pb.UpdateAgentResponse:
         """Changes an agent: a new version where something differs."""
         now = self._clock.now()
@@ -58,8 +62,12 @@ class AgentRpc(AgentServiceServicer):
         def change(stored: Agent) -> Agent:
             return updated_agent(stored, request, now)
 
-        agent = await self._store.revise(current_call().workspace_id, request.agent_id, change)
-        _log.info("agent_updated", agent_id=agent.id, version=agent.version)
+        call = once(pb.UpdateAgentResponse, "agent")
+        agent = await self._store.revise(
+            current_call().workspace_id, request.agent_id, change, call
+        )
+        if is_new(call, context):
+            _log.info("agent_updated", agent_id=agent.id, version=agent.version)
         return pb.UpdateAgentResponse(agent=agent)
 
     async def ListAgents(
@@ -84,13 +92,15 @@ class AgentRpc(AgentServiceServicer):
         return answer
 
     async def ArchiveAgent(
-        self, request: pb.ArchiveAgentRequest, _context: object
+        self, request: pb.ArchiveAgentRequest, context: Context
     ) -> pb.ArchiveAgentResponse:
         """Archives an agent for good."""
+        call = once(pb.ArchiveAgentResponse, "agent")
         agent = await self._store.archive(
-            current_call().workspace_id, request.agent_id, self._clock.now()
+            current_call().workspace_id, request.agent_id, self._clock.now(), call
         )
-        _log.info("agent_archived", agent_id=agent.id)
+        if is_new(call, context):
+            _log.info("agent_archived", agent_id=agent.id)
         return pb.ArchiveAgentResponse(agent=agent)
 
     async def ListAgentVersions(

@@ -15,12 +15,14 @@ from services.registry.domain.environment import new_environment, updated_enviro
 from services.registry.domain.paging import DEFAULT_LIMIT, CursorBinding, Position, cut
 from services.registry.domain.ports import Listing
 from services.registry.domain.stamps import micros
+from services.registry.rpc.once import is_new, once
 
 if TYPE_CHECKING:
     from chassis.clock import Clock
     from chassis.ids import IdSource
     from drover.environment.v1.environment_pb2 import Environment
     from services.registry.domain.ports import EnvironmentStore
+    from services.registry.rpc.once import Context
 
 _log = structlog.get_logger("registry.environments")
 
@@ -34,12 +36,14 @@ class EnvironmentRpc(EnvironmentServiceServicer):
         self._ids = ids
 
     async def CreateEnvironment(
-        self, request: pb.CreateEnvironmentRequest, _context: object
+        self, request: pb.CreateEnvironmentRequest, context: Context
     ) -> pb.CreateEnvironmentResponse:
         """Creates an environment."""
         environment = new_environment(request, self._ids("env"), self._clock.now())
-        await self._store.add(current_call().workspace_id, environment)
-        _log.info("environment_created", environment_id=environment.id)
+        call = once(pb.CreateEnvironmentResponse, "environment")
+        environment = await self._store.add(current_call().workspace_id, environment, call)
+        if is_new(call, context):
+            _log.info("environment_created", environment_id=environment.id)
         return pb.CreateEnvironmentResponse(environment=environment)
 
     async def GetEnvironment(
@@ -50,7 +54,7 @@ class EnvironmentRpc(EnvironmentServiceServicer):
         return pb.GetEnvironmentResponse(environment=environment)
 
     async def UpdateEnvironment(
-        self, request: pb.UpdateEnvironmentRequest, _context: object
+        self, request: pb.UpdateEnvironmentRequest, context: Context
     ) -> pb.UpdateEnvironmentResponse:
         """Changes an environment; omitted fields keep their values."""
         now = self._clock.now()
@@ -58,10 +62,12 @@ class EnvironmentRpc(EnvironmentServiceServicer):
         def change(stored: Environment) -> Environment:
             return updated_environment(stored, request, now)
 
+        call = once(pb.UpdateEnvironmentResponse, "environment")
         environment = await self._store.revise(
-            current_call().workspace_id, request.environment_id, change
+            current_call().workspace_id, request.environment_id, change, call
         )
-        _log.info("environment_updated", environment_id=environment.id)
+        if is_new(call, context):
+            _log.info("environment_updated", environment_id=environment.id)
         return pb.UpdateEnvironmentResponse(environment=environment)
 
     async def ListEnvironments(
@@ -80,19 +86,23 @@ class EnvironmentRpc(EnvironmentServiceServicer):
         return answer
 
     async def DeleteEnvironment(
-        self, request: pb.DeleteEnvironmentRequest, _context: object
+        self, request: pb.DeleteEnvironmentRequest, context: Context
     ) -> pb.DeleteEnvironmentResponse:
         """Deletes an environment, archived or not."""
-        await self._store.delete(current_call().workspace_id, request.environment_id)
-        _log.info("environment_deleted", environment_id=request.environment_id)
+        call = once(pb.DeleteEnvironmentResponse, "id")
+        await self._store.delete(current_call().workspace_id, request.environment_id, call)
+        if is_new(call, context):
+            _log.info("environment_deleted", environment_id=request.environment_id)
         return pb.DeleteEnvironmentResponse(id=request.environment_id)
 
     async def ArchiveEnvironment(
-        self, request: pb.ArchiveEnvironmentRequest, _context: object
+        self, request: pb.ArchiveEnvironmentRequest, context: Context
     ) -> pb.ArchiveEnvironmentResponse:
         """Archives an environment: running sessions go on, new ones are refused."""
+        call = once(pb.ArchiveEnvironmentResponse, "environment")
         environment = await self._store.archive(
-            current_call().workspace_id, request.environment_id, self._clock.now()
+            current_call().workspace_id, request.environment_id, self._clock.now(), call
         )
-        _log.info("environment_archived", environment_id=environment.id)
+        if is_new(call, context):
+            _log.info("environment_archived", environment_id=environment.id)
         return pb.ArchiveEnvironmentResponse(environment=environment)

@@ -7,13 +7,16 @@ from datetime import datetime
 
 from sqlalchemy import Connection, Row, Select, insert, select, update
 
+from chassis.clock import Clock
 from drover.agent.v1.agent_pb2 import Agent
 from services.registry.domain.missing import no_agent
+from services.registry.domain.once import Once
 from services.registry.domain.ports import Listing
 from services.registry.domain.stamps import micros
 from services.registry.store.newest import newest
 from services.registry.store.tables import AGENT_VERSIONS, AGENTS
 from storage import Database
+from storage.once import Answers
 
 Found = Row[tuple[bytes, int | None]]
 
@@ -23,13 +26,14 @@ _A, _V = AGENTS.c, AGENT_VERSIONS.c
 class SqlAgentStore:
     """Implements `AgentStore`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
+        self._answers = Answers(database, clock)
 
-    async def add(self, workspace_id: str, agent: Agent) -> None:
+    async def add(self, workspace_id: str, agent: Agent, once: Once[Agent] | None = None) -> Agent:
         """Keeps a new agent at its version 1."""
 
-        def write(connection: Connection) -> None:
+        def write(connection: Connection) -> Agent:
             connection.execute(
                 insert(AGENTS).values(
                     id=agent.id,
@@ -39,8 +43,9 @@ class SqlAgentStore:
                 )
             )
             _insert_version(connection, agent)
+            return agent
 
-        await self._database.write(write)
+        return await self._answers.write(write, once)
 
     async def get(self, workspace_id: str, agent_id: str, version: int | None = None) -> Agent:
         """An agent at `version`, its latest by default. Raises NOT_FOUND."""
@@ -56,7 +61,11 @@ class SqlAgentStore:
         return await self._database.read(read)
 
     async def revise(
-        self, workspace_id: str, agent_id: str, change: Callable[[Agent], Agent]
+        self,
+        workspace_id: str,
+        agent_id: str,
+        change: Callable[[Agent], Agent],
+        once: Once[Agent] | None = None,
     ) -> Agent:
         """Keeps what `change` makes of the latest version. Raises NOT_FOUND."""
 
@@ -77,9 +86,11 @@ class SqlAgentStore:
                 raise RuntimeError(msg)
             return changed
 
-        return await self._database.write(write)
+        return await self._answers.write(write, once)
 
-    async def archive(self, workspace_id: str, agent_id: str, at: datetime) -> Agent:
+    async def archive(
+        self, workspace_id: str, agent_id: str, at: datetime, once: Once[Agent] | None = None
+    ) -> Agent:
         """Archives an agent; one that is archived keeps its time. Raises NOT_FOUND."""
 
         def write(connection: Connection) -> Agent:
@@ -91,7 +102,7 @@ class SqlAgentStore:
             )
             return _latest(connection, workspace_id, agent_id)
 
-        return await self._database.write(write)
+        return await self._answers.write(write, once)
 
     async def page(self, workspace_id: str, listing: Listing) -> Sequence[Agent]:
         """Agents at their latest versions, newest first."""

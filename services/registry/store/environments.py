@@ -9,13 +9,17 @@ from datetime import datetime
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from chassis.clock import Clock
 from drover.environment.v1.environment_pb2 import Environment
 from services.registry.domain.missing import name_taken, no_environment
+from services.registry.domain.once import Once
 from services.registry.domain.ports import Listing
 from services.registry.domain.stamps import micros
 from services.registry.store.newest import newest
 from services.registry.store.tables import ENVIRONMENTS
 from storage import Database
+from storage.answers import withdraw
+from storage.once import Answers
 
 Found = Row[tuple[bytes, int | None]]
 
@@ -25,10 +29,13 @@ _E = ENVIRONMENTS.c
 class SqlEnvironmentStore:
     """Implements `EnvironmentStore`. The unique index over names is the fence for all writes."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
+        self._answers = Answers(database, clock)
 
-    async def add(self, workspace_id: str, environment: Environment) -> None:
+    async def add(
+        self, workspace_id: str, environment: Environment, once: Once[Environment] | None = None
+    ) -> Environment:
         """Keeps a new environment. Raises ALREADY_EXISTS when its name is taken."""
         statement = insert(ENVIRONMENTS).values(
             id=environment.id,
@@ -38,11 +45,12 @@ class SqlEnvironmentStore:
             definition=environment.SerializeToString(),
         )
 
-        def write(connection: Connection) -> None:
+        def write(connection: Connection) -> Environment:
             with _unique_name(environment.name):
                 connection.execute(statement)
+            return environment
 
-        await self._database.write(write)
+        return await self._answers.write(write, once, environment.id)
 
     async def get(self, workspace_id: str, environment_id: str) -> Environment:
         """Raises ENVIRONMENT_NOT_FOUND."""
@@ -57,6 +65,7 @@ class SqlEnvironmentStore:
         workspace_id: str,
         environment_id: str,
         change: Callable[[Environment], Environment],
+        once: Once[Environment] | None = None,
     ) -> Environment:
         """Keeps what `change` makes of it. Raises ENVIRONMENT_NOT_FOUND, ALREADY_EXISTS."""
 
@@ -73,9 +82,15 @@ class SqlEnvironmentStore:
                     )
             return changed
 
-        return await self._database.write(write)
+        return await self._answers.write(write, once, environment_id)
 
-    async def archive(self, workspace_id: str, environment_id: str, at: datetime) -> Environment:
+    async def archive(
+        self,
+        workspace_id: str,
+        environment_id: str,
+        at: datetime,
+        once: Once[Environment] | None = None,
+    ) -> Environment:
         """Archives; an archived one keeps its time. Raises ENVIRONMENT_NOT_FOUND."""
 
         def write(connection: Connection) -> Environment:
@@ -91,19 +106,23 @@ class SqlEnvironmentStore:
             )
             return _load(connection, workspace_id, environment_id)
 
-        return await self._database.write(write)
+        return await self._answers.write(write, once, environment_id)
 
-    async def delete(self, workspace_id: str, environment_id: str) -> None:
+    async def delete(
+        self, workspace_id: str, environment_id: str, once: Once[str] | None = None
+    ) -> None:
         """Deletes, archived or not. Raises ENVIRONMENT_NOT_FOUND."""
         statement = delete(ENVIRONMENTS).where(
             _E.id == environment_id, _E.workspace_id == workspace_id
         )
 
-        def write(connection: Connection) -> None:
+        def write(connection: Connection) -> str:
             if connection.execute(statement).rowcount == 0:
                 raise no_environment(environment_id)
+            withdraw(connection, environment_id)
+            return environment_id
 
-        await self._database.write(write)
+        await self._answers.write(write, once)
 
     async def page(self, workspace_id: str, listing: Listing) -> Sequence[Environment]:
         """Environments, newest first."""

@@ -18,7 +18,11 @@ from sqlalchemy import (
     Table,
 )
 
+from storage.answers import ANSWERS
+
 METADATA = MetaData()
+
+ANSWERS.to_metadata(METADATA)
 
 AGENTS = Table(
     "agents",

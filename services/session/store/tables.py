@@ -23,7 +23,11 @@ from sqlalchemy import (
     text,
 )
 
+from storage.answers import ANSWERS
+
 metadata = MetaData()
+
+ANSWERS.to_metadata(metadata)
 
 # Narrow, since every append rewrites its row.
 sessions = Table(

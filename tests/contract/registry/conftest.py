@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chassis.clock import SystemClock
 from services.registry.store.agents import SqlAgentStore
 from services.registry.store.environments import SqlEnvironmentStore
 from services.registry.store.schema import SCHEMA
@@ -34,9 +35,17 @@ async def database(
 
 @pytest.fixture
 def agents(database: Database | None) -> AgentStore:
-    return MemoryAgentStore() if database is None else SqlAgentStore(database)
+    return (
+        MemoryAgentStore(SystemClock())
+        if database is None
+        else SqlAgentStore(database, SystemClock())
+    )
 
 
 @pytest.fixture
 def environments(database: Database | None) -> EnvironmentStore:
-    return MemoryEnvironmentStore() if database is None else SqlEnvironmentStore(database)
+    return (
+        MemoryEnvironmentStore(SystemClock())
+        if database is None
+        else SqlEnvironmentStore(database, SystemClock())
+    )
