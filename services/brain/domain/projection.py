@@ -35,12 +35,11 @@ MAX_CONTINUATIONS: Final = 3
 
 def project(state: State, event: Event, at: float) -> None:
     """Folds the next event of the log. `at` is Unix time, used where the event has no stamp."""
-    if event.thread_id and event.thread_id != state.thread_id:
+    name = event.WhichOneof("payload")
+    fold = _FOLDS.get(name)
+    if fold is None or event.thread_id not in ("", state.thread_id):
         return
-    fold = _FOLDS.get(event.WhichOneof("payload") or "")
-    if fold is None:
-        return
-    if event.HasField("processed_at"):
+    if name in _TIMED and event.HasField("processed_at"):
         stamp = event.processed_at
         at = stamp.seconds + stamp.nanos / 1e9
     fold(state, event, at)
@@ -254,7 +253,7 @@ def _string(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-_FOLDS: Final[dict[str, Callable[[State, Event, float], None]]] = {
+_FOLDS: Final[dict[str | None, Callable[[State, Event, float], None]]] = {
     "user_message": _user_message,
     "user_interrupt": _user_interrupt,
     "user_tool_confirmation": _confirmation,
@@ -274,3 +273,14 @@ _FOLDS: Final[dict[str, Callable[[State, Event, float], None]]] = {
     "session_usage": _usage,
     "session_updated": _updated,
 }
+
+# A brain that takes over a long session folds it whole: stamps are only looked at where they count.
+_TIMED: Final = frozenset(
+    {
+        "session_status_running",
+        "session_status_rescheduled",
+        "session_status_idle",
+        "session_status_terminated",
+        "session_usage",
+    }
+)
