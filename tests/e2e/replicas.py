@@ -51,6 +51,8 @@ class Process:
     name: str
     environment: dict[str, str]
     log: Path
+    prefix: tuple[str, ...] = ()
+    """What its command line begins with, for one that runs in a network of its own."""
     running: subprocess.Popen[bytes] | None = None
 
     @property
@@ -169,7 +171,7 @@ class Replicas:
             package = "gateway" if process.kind == "gateway" else f"services.{process.kind}"
             with process.log.open("ab") as log:
                 process.running = subprocess.Popen(
-                    [sys.executable, "-P", "-m", f"{package}.main"],
+                    [*process.prefix, sys.executable, "-P", "-m", f"{package}.main"],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
