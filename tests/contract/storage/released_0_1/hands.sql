@@ -1,0 +1,23 @@
+BEGIN TRANSACTION;
+CREATE TABLE executions (
+	session_id VARCHAR(128) NOT NULL, 
+	call_id VARCHAR(128) NOT NULL, 
+	generation BIGINT NOT NULL, 
+	tool TEXT NOT NULL, 
+	starts INTEGER NOT NULL, 
+	started_at BIGINT NOT NULL, 
+	ended_at BIGINT, 
+	result BLOB, 
+	PRIMARY KEY (session_id, call_id)
+)
+ WITHOUT ROWID
+
+;
+INSERT INTO "executions" VALUES('sesn_011ChXVz8QrDbbVCUGM8G9Da','sevt_011ChXVz8fbqksX65W985cFA',1,'bash',1,1795968136209302,1795968136219664,X'1801220510D8DBC401');
+CREATE TABLE fences (
+	session_id VARCHAR(128) NOT NULL, 
+	generation BIGINT NOT NULL, 
+	PRIMARY KEY (session_id)
+);
+INSERT INTO "fences" VALUES('sesn_011ChXVz8QrDbbVCUGM8G9Da',1);
+COMMIT;
