@@ -64,6 +64,18 @@ class Prepared:
         else:
             driver.executemany(compiled.sql, values)
 
+    def execute_rows(self, connection: Connection, rows: Sequence[Row]) -> None:
+        """Runs it once with each of the rows, in one round trip.
+
+        A row has the parameters in the statement's order: for an insert the table's columns.
+        """
+        compiled = self._for(connection)
+        driver: Any = connection.connection.driver_connection
+        if connection.dialect.is_async:
+            await_only(driver.executemany(compiled.sql, rows))
+        else:
+            driver.executemany(compiled.sql, rows)
+
     def _for(self, connection: Connection) -> _Compiled:
         dialect = connection.dialect
         found = self._compiled.get(dialect.name)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 import structlog
 
+from services.session.domain.ports import UNKNOWN
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from services.session.domain.news import News
-    from services.session.domain.ports import SessionStore, Transaction
+    from services.session.domain.ports import About, SessionStore, Transaction
 
 T = TypeVar("T")
 
@@ -56,24 +58,27 @@ class Commits:
         self,
         fn: Callable[[Transaction], tuple[T, News | None]],
         *,
+        about: About = UNKNOWN,
         then: Callable[[T], None] | None = None,
     ) -> T:
         """Runs `fn` in a transaction and tells its news. Raises what `fn` raises.
 
-        `then` is called with the result before any later transaction is told of.
+        `about` is the store's; `then` is called with the result before any later transaction is
+        told of.
         """
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._tasks.create_task(self._commit(fn, then, outcome))
+        self._tasks.create_task(self._commit(fn, about, then, outcome))
         return await outcome
 
     async def _commit(
         self,
         fn: Callable[[Transaction], tuple[T, News | None]],
+        about: About,
         then: Callable[[T], None] | None,
         outcome: asyncio.Future[T],
     ) -> None:
         try:
-            result, news = await self._store.write(fn)
+            result, news = await self._store.write(fn, about=about)
         except asyncio.CancelledError:
             outcome.cancel()
             raise

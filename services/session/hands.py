@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from services.session.domain.ports import HandRelease, SessionStore
     from services.session.domain.session import SessionRef
 
-_BATCH: Final = 50
+_BATCH: Final = 10
 _EVERY_SECONDS: Final = 5.0
+_LEASE_MICROS: Final = 60_000_000
+"""For so long a batch is this process's alone. A hand that is released twice suffers no harm."""
 _FIRST_DELAY: Final = 1_000_000
 _LONGEST_DELAY: Final = 60_000_000
 
@@ -60,7 +62,9 @@ class HandReleases:
 
     async def release_due(self) -> None:
         """Releases every hand whose time has come."""
-        while releases := await self._store.read(lambda tx: tx.due_releases(_BATCH)):
+        while releases := await self._store.write(
+            lambda tx: tx.lease_releases(_BATCH, _LEASE_MICROS)
+        ):
             for release in releases:
                 await self._release(release)
 

@@ -68,6 +68,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     database = await open_database(settings.database(SERVICE).open(), SCHEMA)
     stack.push_async_callback(database.close)
     store = SqlSessionStore(database, SystemClock())
+    stack.push_async_callback(store.close)
 
     feed, leases = Feed(), Leases()
     brains = [BrainClient(address, channel(address)) for address in settings.brain_addresses]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from drover.event.v1 import event_pb2
 from services.session.domain.log import micros_of
-from services.session.domain.ports import HandRelease, InboxEntry, Need
+from services.session.domain.ports import UNKNOWN, HandRelease, InboxEntry, Need
 from services.session.domain.session import SessionDetails, SessionState, ThreadState
 
 if TYPE_CHECKING:
@@ -56,9 +56,14 @@ class MemoryStore:
         self._ids = itertools.count(1)
 
     async def read(self, fn):
-        return self.run(fn, keep=False)
+        before = self._tables.copy()
+        result = self.run(fn, keep=False)
+        if self._tables != before:
+            msg = "a transaction that reads has written"
+            raise TypeError(msg)
+        return result
 
-    async def write(self, fn):
+    async def write(self, fn, *, about=UNKNOWN):  # nothing here gets quicker by it
         return self.run(fn, keep=True)
 
     def run(self, fn, *, keep=True):
@@ -199,13 +204,18 @@ class MemoryTransaction:
     def save_calls(self, session_id, calls):
         self._kept(session_id).calls |= {call.id: call for call in calls}
 
-    def needs(self, limit):
+    def needs(self, limit, *, settled_micros=0):
+        before = self._now - settled_micros
         states = [kept.state for kept in self._tables.sessions.values()]
         found = [
             Need(state.ref, state.generation, state.lease_expires_at is not None)
             for state in sorted(states, key=lambda state: state.updated_at)
             if state.needs_brain
-            and (state.lease_expires_at is None or state.lease_expires_at <= self._now)
+            and (
+                state.updated_at <= before
+                if state.lease_expires_at is None
+                else state.lease_expires_at <= before
+            )
         ]
         return found[:limit]
 
@@ -213,8 +223,10 @@ class MemoryTransaction:
         release = HandRelease(next(self._ids), ref, purge)
         self._tables.releases[release.id] = release, self._now
 
-    def due_releases(self, limit):
+    def lease_releases(self, limit, lease_micros):
         due = [release for release, at in self._tables.releases.values() if at <= self._now]
+        for release in due[:limit]:
+            self._tables.releases[release.id] = release, self._now + lease_micros
         return due[:limit]
 
     def finish_release(self, release_id):

@@ -130,6 +130,25 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
+class About:
+    """What a transaction will look at, as far as its caller knows, by the methods it will call.
+
+    Hints only: with them transactions are run together, and what each will ask for is fetched for
+    all at once. One that does more than it said is right all the same, and slower.
+    """
+
+    ref: SessionRef | None = None
+    """The session whose `state` is read."""
+    logged: Collection[str] = ()
+    found: Collection[str] = ()
+    calls: Collection[str] = ()
+    waiting: bool = False
+
+
+UNKNOWN = About()
+
+
+@dataclass(frozen=True, slots=True)
 class HandRelease:
     """A hand to be released, kept until the hands service has done it."""
 
@@ -236,16 +255,20 @@ class Transaction(Protocol):
 
     # work for others
 
-    def needs(self, limit: int) -> list[Need]:
-        """Sessions that need a brain and have no live lease, longest first."""
+    def needs(self, limit: int, *, settled_micros: int = 0) -> list[Need]:
+        """Sessions that need a brain and have no live lease, longest first.
+
+        Those that came to need one, or whose lease ran out, within the last `settled_micros` are
+        left out: whoever brought that about is about to wake a brain.
+        """
         ...
 
     def request_release(self, ref: SessionRef, *, purge: bool) -> None:
         """Notes that a session's hand must go."""
         ...
 
-    def due_releases(self, limit: int) -> list[HandRelease]:
-        """Releases whose time has come."""
+    def lease_releases(self, limit: int, lease_micros: int) -> list[HandRelease]:
+        """Releases whose time has come; they are nobody else's for `lease_micros`."""
         ...
 
     def finish_release(self, release_id: int) -> None:
@@ -264,6 +287,13 @@ class SessionStore(Protocol):
         """Runs `fn` on a snapshot of what is committed."""
         ...
 
-    async def write(self, fn: Callable[[Transaction], T], /) -> T:
-        """Runs `fn` in a transaction and returns once it is durable. Raises what `fn` raises."""
+    async def write(self, fn: Callable[[Transaction], T], /, *, about: About = UNKNOWN) -> T:
+        """Runs `fn` in a transaction and returns once it is durable. Raises what `fn` raises.
+
+        Writes that wait at the same time may share a commit; one that fails, fails alone, and those
+        of one session are run in the order in which they came. `fn` is run again when its
+        transaction was lost before the commit, and leaves no trace but in `tx`. Raises UNAVAILABLE
+        while the database does not answer or another process keeps the session locked, and
+        RESOURCE_EXHAUSTED when too many writes wait or the disk is full.
+        """
         ...

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
+from services.session.domain import about
 from services.session.domain import event as events_of
 from services.session.domain.accept import accept
 from services.session.domain.admission import refuse
@@ -66,7 +67,9 @@ class EventsRpc(SessionServiceServicer):
             accepted = accept(tx, session, request.events, parts.ids)
             return accepted.events, accepted.news
 
-        return pb.EmitEventsResponse(data=await parts.commits.write(write))
+        announce = about.emitting if request.generation else about.accepting
+        stored = await parts.commits.write(write, about=announce(session, request.events))
+        return pb.EmitEventsResponse(data=stored)
 
 
 async def list_page(

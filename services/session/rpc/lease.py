@@ -13,7 +13,7 @@ import structlog
 from chassis.errors import DroverError, Reason
 from drover.session.v1 import lease_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
-from services.session.domain import holding, view
+from services.session.domain import about, holding, view
 from services.session.domain.admission import refuse
 from services.session.domain.append import Appends, Holder, append
 from services.session.domain.log import timestamp
@@ -108,7 +108,9 @@ class _Stream:
             return opened, opened.news
 
         # Held from the very commit on, or input that comes right behind it would go unheard.
-        opened = await self._parts.commits.write(write, then=hold)
+        opened = await self._parts.commits.write(
+            write, about=about.appending(self._ref, with_it), then=hold
+        )
         _log.info(
             "lease_opened",
             session_id=self._ref.session_id,
@@ -211,7 +213,7 @@ class _Stream:
 
         if requests:
             self._held.take_input()  # the acknowledgement says what waits
-        result = await self._parts.commits.write(write)
+        result = await self._parts.commits.write(write, about=about.appending(self._ref, requests))
         self._sent_seq = result.sent_seq
         responses = _acknowledgements(result)
         if renew:

@@ -13,6 +13,7 @@ from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from services.session.clients.registry import refuse_archived
 from services.session.domain import lifecycle, update, view
+from services.session.domain.ports import About
 from services.session.domain.session import SessionDetails
 from services.session.domain.support import check_environment, check_request
 from services.session.rpc.parts import ref
@@ -74,7 +75,7 @@ class SessionsRpc(SessionServiceServicer):
             revised = await parts.registry.revise(before.details.agent, request.agent)
             change = update.Change(request, revised, before.details.agent)
         snapshot = await parts.commits.write(
-            lambda tx: update.update(tx, session, change, parts.ids)
+            lambda tx: update.update(tx, session, change, parts.ids), about=About(session)
         )
         return pb.UpdateSessionResponse(session=view.session(snapshot))
 
@@ -83,7 +84,9 @@ class SessionsRpc(SessionServiceServicer):
     ) -> pb.ArchiveSessionResponse:
         """Ends a session; its log stays readable. Refused while it runs."""
         parts, session = self._parts, ref(request.session_id)
-        snapshot = await parts.commits.write(lambda tx: lifecycle.archive(tx, session, parts.ids))
+        snapshot = await parts.commits.write(
+            lambda tx: lifecycle.archive(tx, session, parts.ids), about=About(session, waiting=True)
+        )
         _log.info("session_archived", session_id=request.session_id)
         return pb.ArchiveSessionResponse(session=view.session(snapshot))
 
@@ -92,6 +95,8 @@ class SessionsRpc(SessionServiceServicer):
     ) -> pb.DeleteSessionResponse:
         """Deletes a session with its log. Refused while it runs."""
         parts, session = self._parts, ref(request.session_id)
-        await parts.commits.write(lambda tx: (None, lifecycle.delete(tx, session, parts.ids)))
+        await parts.commits.write(
+            lambda tx: (None, lifecycle.delete(tx, session)), about=About(session)
+        )
         _log.info("session_deleted", session_id=request.session_id)
         return pb.DeleteSessionResponse(id=request.session_id)

@@ -8,18 +8,26 @@ from sqlalchemy import bindparam, insert, select, update
 
 from services.session.domain.event import CallKind
 from services.session.domain.ports import Call, CallState
+from services.session.store.pairs import PAIRS, Pair, columns
 from services.session.store.tables import calls
-from storage.prepared import Prepared
+from storage.prepared import Prepared, PreparedAmong
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable
 
     from sqlalchemy import Connection
 
 _INSERT = Prepared(insert(calls))
-_SELECT = select(calls.c.call_id, calls.c.kind, calls.c.state, calls.c.result_id).where(
-    calls.c.session_id == bindparam("session"),
-    calls.c.call_id.in_(bindparam("ids", expanding=True)),
+_COLUMNS = calls.c.call_id, calls.c.kind, calls.c.state, calls.c.result_id
+_SELECT = PreparedAmong(
+    lambda ids: select(*_COLUMNS).where(
+        calls.c.session_id == bindparam("session"), calls.c.call_id.in_(ids)
+    )
+)
+_SELECT_PAIRS = Prepared(
+    select(calls.c.session_id, *_COLUMNS).join(
+        PAIRS, (calls.c.session_id == PAIRS.c.session) & (calls.c.call_id == PAIRS.c.id)
+    )
 )
 _UPDATE = Prepared(
     update(calls)
@@ -30,14 +38,17 @@ _UPDATE = Prepared(
 
 def get(connection: Connection, session_id: str, call_ids: Collection[str]) -> dict[str, Call]:
     """Calls by id."""
-    rows = connection.execute(_SELECT, {"session": session_id, "ids": list(call_ids)})
-    return {
-        call_id: Call(call_id, CallKind(kind), CallState(state), result_id)
-        for call_id, kind, state, result_id in rows
-    }
+    rows = _SELECT.execute(connection, {"session": session_id}, list(call_ids))
+    return {row[0]: _call(*row) for row in rows}
 
 
-def add(connection: Connection, session_id: str, new: Sequence[Call]) -> None:
+def get_pairs(connection: Connection, pairs: Collection[Pair]) -> dict[Pair, Call]:
+    """Calls of several sessions. PostgreSQL only."""
+    rows = _SELECT_PAIRS.execute(connection, columns(pairs))
+    return {(row[0], row[1]): _call(*row[1:]) for row in rows}
+
+
+def add(connection: Connection, new: Iterable[tuple[Pair, Call]]) -> None:
     """Adds calls."""
     _INSERT.execute_each(
         connection,
@@ -49,12 +60,12 @@ def add(connection: Connection, session_id: str, new: Sequence[Call]) -> None:
                 "state": int(call.state),
                 "result_id": call.result_id,
             }
-            for call in new
+            for (session_id, _), call in new
         ],
     )
 
 
-def save(connection: Connection, session_id: str, changed: Sequence[Call]) -> None:
+def save(connection: Connection, changed: Iterable[tuple[Pair, Call]]) -> None:
     """Writes how far calls are."""
     _UPDATE.execute_each(
         connection,
@@ -65,6 +76,10 @@ def save(connection: Connection, session_id: str, changed: Sequence[Call]) -> No
                 "to_state": int(call.state),
                 "result": call.result_id,
             }
-            for call in changed
+            for (session_id, _), call in changed
         ],
     )
+
+
+def _call(call_id: str, kind: int, state: int, result_id: str) -> Call:
+    return Call(call_id, CallKind(kind), CallState(state), result_id)

@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, insert, select
 
 from drover.event.v1 import event_pb2
 from services.session.domain.log import micros_of
+from services.session.store.pairs import PAIRS, Pair, columns
 from services.session.store.tables import events
 from storage.prepared import Prepared, PreparedAmong
 
@@ -20,50 +21,60 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Sequence[Any]")
 
+EventRow = tuple[str, int, str, str, str, int, bytes]
+"""An event as it is stored: the columns of its table in their order."""
+
 _INSERT = Prepared(insert(events))
 _IDS = PreparedAmong(
     lambda ids: select(events.c.event_id).where(
         events.c.session_id == bindparam("session"), events.c.event_id.in_(ids)
     )
 )
-_BODIES = select(events.c.event_id, events.c.body).where(
-    events.c.session_id == bindparam("session"),
-    events.c.event_id.in_(bindparam("ids", expanding=True)),
+_ID_PAIRS = Prepared(
+    select(events.c.session_id, events.c.event_id).join(
+        PAIRS, (events.c.session_id == PAIRS.c.session) & (events.c.event_id == PAIRS.c.id)
+    )
+)
+_BODIES = PreparedAmong(
+    lambda ids: select(events.c.event_id, events.c.body).where(
+        events.c.session_id == bindparam("session"), events.c.event_id.in_(ids)
+    )
 )
 
 
-def append(connection: Connection, session_id: str, entries: Sequence[LogEntry]) -> None:
-    """Adds stamped events."""
-    _INSERT.execute_each(
-        connection,
-        [
-            {
-                "session_id": session_id,
-                "seq": entry.event.seq,
-                "event_id": entry.event.id,
-                "type": entry.type,
-                "thread_id": entry.event.thread_id,
-                "processed_at": micros_of(entry.event),
-                "body": entry.event.SerializeToString(),
-            }
-            for entry in entries
-        ],
+def stored(session_id: str, entry: LogEntry) -> EventRow:
+    """A stamped event as it is stored."""
+    event = entry.event
+    return (
+        session_id,
+        event.seq,
+        event.id,
+        entry.type,
+        event.thread_id,
+        micros_of(event),
+        event.SerializeToString(),
     )
+
+
+def add(connection: Connection, rows: Sequence[EventRow]) -> None:
+    """Adds stamped events."""
+    _INSERT.execute_rows(connection, rows)
 
 
 def ids(connection: Connection, session_id: str, event_ids: Collection[str]) -> set[str]:
     """Those of the ids that the log has."""
-    if not event_ids:
-        return set()
     return {row[0] for row in _IDS.execute(connection, {"session": session_id}, list(event_ids))}
 
 
-def find(
-    connection: Connection, session_id: str, event_ids: Collection[str]
-) -> dict[str, event_pb2.Event]:
-    """Events of the log by id."""
-    rows = connection.execute(_BODIES, {"session": session_id, "ids": list(event_ids)})
-    return {event_id: event_pb2.Event.FromString(body) for event_id, body in rows}
+def id_pairs(connection: Connection, pairs: Collection[Pair]) -> set[Pair]:
+    """Those of several sessions' ids that their logs have. PostgreSQL only."""
+    return {(row[0], row[1]) for row in _ID_PAIRS.execute(connection, columns(pairs))}
+
+
+def find(connection: Connection, session_id: str, event_ids: Collection[str]) -> dict[str, bytes]:
+    """Events of the log by id, as they are stored."""
+    rows = _BODIES.execute(connection, {"session": session_id}, list(event_ids))
+    return {row[0]: row[1] for row in rows}
 
 
 def page(

@@ -11,7 +11,12 @@ from services.session.domain.session import SessionRef
 from services.session.store.tables import releases
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sqlalchemy import Connection
+
+Release = tuple[SessionRef, bool, int]
+"""A session whose hand must go, whether with its workspace, and when."""
 
 _INSERT = insert(releases)
 _DUE = (
@@ -25,44 +30,53 @@ _DUE = (
     .where(releases.c.due_at <= bindparam("now"))
     .order_by(releases.c.id)
     .limit(bindparam("most", type_=Integer))
+    .with_for_update(skip_locked=True)
 )
-_DELETE = delete(releases).where(releases.c.id == bindparam("release"))
+_NAMED = releases.c.id == bindparam("release")
+_DELETE = delete(releases).where(_NAMED)
+_LEASE = update(releases).where(_NAMED).values(due_at=bindparam("due"))
 _POSTPONE = (
-    update(releases)
-    .where(releases.c.id == bindparam("release"))
-    .values(attempts=releases.c.attempts + 1, due_at=bindparam("due"))
+    update(releases).where(_NAMED).values(attempts=releases.c.attempts + 1, due_at=bindparam("due"))
 )
 
 
-def add(connection: Connection, ref: SessionRef, now: int, *, purge: bool) -> None:
-    """Notes a hand that must go."""
+def add(connection: Connection, new: Iterable[Release]) -> None:
+    """Notes hands that must go."""
     connection.execute(
         _INSERT,
-        {
-            "workspace_id": ref.workspace_id,
-            "session_id": ref.session_id,
-            "purge": purge,
-            "attempts": 0,
-            "due_at": now,
-        },
+        [
+            {
+                "workspace_id": ref.workspace_id,
+                "session_id": ref.session_id,
+                "purge": purge,
+                "attempts": 0,
+                "due_at": due_at,
+            }
+            for ref, purge, due_at in new
+        ],
     )
 
 
-def due(connection: Connection, now: int, limit: int) -> list[HandRelease]:
-    """Releases whose time has come."""
-    return [
+def lease(connection: Connection, now: int, limit: int, until: int) -> list[HandRelease]:
+    """Releases whose time has come and that nobody else leases; they come due again at `until`."""
+    due = [
         HandRelease(release_id, SessionRef(workspace, session), purge, attempts)
         for release_id, workspace, session, purge, attempts in connection.execute(
             _DUE, {"now": now, "most": limit}
         )
     ]
+    if due:
+        connection.execute(_LEASE, [{"release": one.id, "due": until} for one in due])
+    return due
 
 
-def finish(connection: Connection, release_id: int) -> None:
-    """Strikes a release off."""
-    connection.execute(_DELETE, {"release": release_id})
+def finish(connection: Connection, release_ids: Iterable[int]) -> None:
+    """Strikes releases off."""
+    connection.execute(_DELETE, [{"release": release_id} for release_id in release_ids])
 
 
-def postpone(connection: Connection, release_id: int, due_at: int) -> None:
-    """Has a release tried again."""
-    connection.execute(_POSTPONE, {"release": release_id, "due": due_at})
+def postpone(connection: Connection, postponed: Iterable[tuple[int, int]]) -> None:
+    """Has releases tried again, each at its time."""
+    connection.execute(
+        _POSTPONE, [{"release": release_id, "due": due_at} for release_id, due_at in postponed]
+    )

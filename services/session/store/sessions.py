@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
+    BigInteger,
     Integer,
     and_,
+    any_,
     bindparam,
     case,
     delete,
     insert,
+    literal_column,
     or_,
     select,
     tuple_,
@@ -30,28 +34,37 @@ from services.session.domain.session import (
     Stop,
     Waiting,
 )
+from services.session.store.pairs import SESSIONS
 from services.session.store.tables import details, sessions
 from storage.prepared import Prepared
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable
 
     from sqlalchemy import Connection
 
     from services.session.domain.ports import SessionQuery
 
-_FIXED = {"id", "workspace_id", "agent_id", "agent_version", "primary_thread_id", "created_at"}
+SessionRow = Sequence[Any]
+"""A session's state, or the large part of it, as it is stored: the columns in their order."""
 
-_SELECT = Prepared(
-    select(sessions).where(
-        sessions.c.id == bindparam("session_id"), sessions.c.workspace_id == bindparam("workspace")
-    )
-)
-_INSERT = insert(sessions)
+WIDTH: Final = len(sessions.c)
+_FIXED: Final = 6
+"""How many columns never change: the first ones."""
+
+_NOW = literal_column("CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)", BigInteger)
+_SELECT = Prepared(select(sessions).where(sessions.c.id == bindparam("session_id")))
+_SELECT_AT = Prepared(select(sessions, _NOW).where(sessions.c.id == bindparam("session_id")))
+_TIME = Prepared(select(_NOW))
+_EACH = select(sessions, _NOW).where(sessions.c.id == any_(SESSIONS)).order_by(sessions.c.id)
+_LOCK = Prepared(_EACH.with_for_update(key_share=True))
+_LOCK_FREE = Prepared(_EACH.with_for_update(key_share=True, skip_locked=True))
+_EXISTING = Prepared(select(sessions.c.id).where(sessions.c.id == any_(SESSIONS)))
+_INSERT = Prepared(insert(sessions))
 _UPDATE = Prepared(
     update(sessions)
     .where(sessions.c.id == bindparam("session_id"))
-    .values({column: bindparam(column.name) for column in sessions.c if column.name not in _FIXED})
+    .values({column: bindparam(column.name) for column in list(sessions.c)[_FIXED:]})
 )
 _DELETE = delete(sessions).where(sessions.c.id == bindparam("session_id"))
 _NEEDS = (
@@ -61,8 +74,10 @@ _NEEDS = (
     .where(
         sessions.c.needs_brain,
         or_(
-            sessions.c.lease_expires_at.is_(None),
-            sessions.c.lease_expires_at <= bindparam("now"),
+            and_(
+                sessions.c.lease_expires_at.is_(None), sessions.c.updated_at <= bindparam("before")
+            ),
+            sessions.c.lease_expires_at <= bindparam("before"),
         ),
     )
     .order_by(sessions.c.updated_at)
@@ -75,39 +90,57 @@ _SHOWN = case(
 )
 
 _SELECT_DETAILS = Prepared(select(details).where(details.c.session_id == bindparam("session")))
-_INSERT_DETAILS = insert(details)
-_UPDATE_DETAILS = (
+_INSERT_DETAILS = Prepared(insert(details))
+_UPDATE_DETAILS = Prepared(
     update(details)
     .where(details.c.session_id == bindparam("session"))
-    .values({column: bindparam(column.name) for column in details.c if column.name != "session_id"})
+    .values({column: bindparam(column.name) for column in list(details.c)[1:]})
 )
 
 
-def get(connection: Connection, ref: SessionRef) -> SessionState | None:
-    """A session's state."""
-    rows = _SELECT.execute(
-        connection, {"session_id": ref.session_id, "workspace": ref.workspace_id}
-    )
-    return _state(rows[0]) if rows else None
+def get(connection: Connection, session_id: str) -> SessionRow | None:
+    """A session's state as it is stored."""
+    rows = _SELECT.execute(connection, {"session_id": session_id})
+    return rows[0] if rows else None
 
 
-def add(connection: Connection, state: SessionState, large: SessionDetails) -> None:
-    """Adds a session."""
-    fixed = {
-        "id": state.id,
-        "workspace_id": state.workspace_id,
-        "agent_id": state.agent_id,
-        "agent_version": state.agent_version,
-        "primary_thread_id": state.primary_thread_id,
-        "created_at": state.created_at,
-    }
-    connection.execute(_INSERT, fixed | _values(state))
-    connection.execute(_INSERT_DETAILS, {"session_id": state.id} | _details_values(large))
+def get_at(connection: Connection, session_id: str) -> tuple[SessionRow | None, int | None]:
+    """A session's state as it is stored, and the time. PostgreSQL only."""
+    rows = _SELECT_AT.execute(connection, {"session_id": session_id})
+    return (rows[0][:WIDTH], rows[0][WIDTH]) if rows else (None, None)
 
 
-def save(connection: Connection, state: SessionState) -> None:
-    """Writes what of a state changes."""
-    _UPDATE.execute(connection, {"session_id": state.id} | _values(state))
+def lock(
+    connection: Connection, session_ids: Collection[str], *, wait: bool
+) -> tuple[dict[str, SessionRow], int | None]:
+    """States, locked in the order of their ids, and the time if there are any; PostgreSQL only.
+
+    With `wait` it waits for those that others hold, otherwise it leaves them out.
+    """
+    statement = _LOCK if wait else _LOCK_FREE
+    rows = statement.execute(connection, {"sessions": list(session_ids)})
+    return {row[0]: row[:WIDTH] for row in rows}, rows[-1][WIDTH] if rows else None
+
+
+def existing(connection: Connection, session_ids: Collection[str]) -> set[str]:
+    """Those of the sessions that there are, whoever holds them. PostgreSQL only."""
+    return {row[0] for row in _EXISTING.execute(connection, {"sessions": list(session_ids)})}
+
+
+def time(connection: Connection) -> int:
+    """The database's time in microseconds since 1970. PostgreSQL only."""
+    now: int = _TIME.execute(connection, {})[0][0]
+    return now
+
+
+def add(connection: Connection, new: Iterable[SessionRow]) -> None:
+    """Adds sessions."""
+    _INSERT.execute_rows(connection, list(new))
+
+
+def save(connection: Connection, changed: Iterable[SessionRow]) -> None:
+    """Writes what of states changes."""
+    _UPDATE.execute_rows(connection, [(*row[_FIXED:], row[0]) for row in changed])
 
 
 def remove(connection: Connection, session_id: str) -> None:
@@ -115,23 +148,28 @@ def remove(connection: Connection, session_id: str) -> None:
     connection.execute(_DELETE, {"session_id": session_id})
 
 
-def needs(connection: Connection, now: int, limit: int) -> list[Need]:
-    """Sessions that need a brain and have no live lease."""
-    rows = connection.execute(_NEEDS, {"now": now, "most": limit})
+def needs(connection: Connection, before: int, limit: int) -> list[Need]:
+    """Sessions that have needed a brain since `before` and have no live lease."""
+    rows = connection.execute(_NEEDS, {"before": before, "most": limit})
     return [
         Need(SessionRef(workspace, session_id), generation, expires_at is not None)
         for workspace, session_id, generation, expires_at in rows
     ]
 
 
-def get_details(connection: Connection, session_id: str) -> SessionDetails:
-    """The large part of a session."""
-    return _details(_SELECT_DETAILS.execute(connection, {"session": session_id})[0])
+def get_details(connection: Connection, session_id: str) -> SessionRow:
+    """The large part of a session as it is stored."""
+    return _SELECT_DETAILS.execute(connection, {"session": session_id})[0]
 
 
-def save_details(connection: Connection, session_id: str, large: SessionDetails) -> None:
-    """Writes the large part of a session."""
-    connection.execute(_UPDATE_DETAILS, {"session": session_id} | _details_values(large))
+def add_details(connection: Connection, new: Iterable[SessionRow]) -> None:
+    """Adds the large part of sessions."""
+    _INSERT_DETAILS.execute_rows(connection, list(new))
+
+
+def save_details(connection: Connection, changed: Iterable[SessionRow]) -> None:
+    """Writes the large part of sessions."""
+    _UPDATE_DETAILS.execute_rows(connection, [(*row[1:], row[0]) for row in changed])
 
 
 def page(connection: Connection, query: SessionQuery) -> list[tuple[SessionState, SessionDetails]]:
@@ -163,11 +201,14 @@ def page(connection: Connection, query: SessionQuery) -> list[tuple[SessionState
         statement = statement.where(column.archived_at.is_(None))
     if query.statuses:
         statement = statement.where(_SHOWN.in_([int(one) for one in query.statuses]))
-    width = len(sessions.c)
-    return [(_state(row[:width]), _details(row[width:])) for row in connection.execute(statement)]
+    return [
+        (restored(row[:WIDTH]), restored_details(row[WIDTH:]))
+        for row in connection.execute(statement)
+    ]
 
 
-def _state(row: Sequence[Any]) -> SessionState:
+def restored(row: SessionRow) -> SessionState:
+    """A state as the domain knows it."""
     return SessionState(
         id=row[0],
         workspace_id=row[1],
@@ -192,32 +233,40 @@ def _state(row: Sequence[Any]) -> SessionState:
     )
 
 
-def _values(state: SessionState) -> dict[str, Any]:
+def stored(state: SessionState) -> SessionRow:
+    """A state as it is stored."""
     activity, waiting = state.activity, state.waiting
-    return {
-        "updated_at": state.updated_at,
-        "archived_at": state.archived_at,
-        "status": int(activity.status),
-        "running_since": activity.running_since,
-        "active_micros": activity.active_micros,
-        "ended_at": activity.ended_at,
-        "stop": int(state.stop),
-        "head_seq": state.head_seq,
-        "head_at": state.head_at,
-        "inbox_tail": state.inbox_tail,
-        "waiting_interrupts": waiting.interrupts,
-        "waiting_confirmations": waiting.confirmations,
-        "waiting_messages": waiting.messages,
-        "unanswered": state.unanswered,
-        "needs_brain": state.needs_brain,
-        "generation": state.generation,
-        "holder": state.holder,
-        "lease_expires_at": state.lease_expires_at,
-        "usage": state.usage,
-    }
+    return (
+        state.id,
+        state.workspace_id,
+        state.agent_id,
+        state.agent_version,
+        state.primary_thread_id,
+        state.created_at,
+        state.updated_at,
+        state.archived_at,
+        int(activity.status),
+        activity.running_since,
+        activity.active_micros,
+        activity.ended_at,
+        int(state.stop),
+        state.head_seq,
+        state.head_at,
+        state.inbox_tail,
+        waiting.interrupts,
+        waiting.confirmations,
+        waiting.messages,
+        state.unanswered,
+        state.needs_brain,
+        state.generation,
+        state.holder,
+        state.lease_expires_at,
+        state.usage,
+    )
 
 
-def _details(row: Sequence[Any]) -> SessionDetails:
+def restored_details(row: SessionRow) -> SessionDetails:
+    """The large part of a session as the domain knows it."""
     _, environment_id, title, metadata, agent, environment = row
     return SessionDetails(
         environment_id=environment_id,
@@ -228,11 +277,13 @@ def _details(row: Sequence[Any]) -> SessionDetails:
     )
 
 
-def _details_values(large: SessionDetails) -> dict[str, Any]:
-    return {
-        "environment_id": large.environment_id,
-        "title": large.title,
-        "metadata": json.dumps(large.metadata),
-        "agent": large.agent.SerializeToString(),
-        "environment": large.environment.SerializeToString(),
-    }
+def stored_details(session_id: str, large: SessionDetails) -> SessionRow:
+    """The large part of a session as it is stored."""
+    return (
+        session_id,
+        large.environment_id,
+        large.title,
+        json.dumps(large.metadata),
+        large.agent.SerializeToString(),
+        large.environment.SerializeToString(),
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import bindparam, insert, select, update
 
@@ -11,20 +12,26 @@ from services.session.store.tables import threads
 from storage.prepared import Prepared
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sqlalchemy import Connection
 
-_FIXED = {"id", "session_id", "parent_thread_id", "created_at"}
+ThreadRow = Sequence[Any]
+"""A thread as it is stored: the columns of its table in their order."""
+
+_FIXED: Final = 4
+"""How many columns never change: the first ones."""
 
 _SELECT = Prepared(
     select(threads)
     .where(threads.c.session_id == bindparam("session"))
     .order_by(threads.c.parent_thread_id.is_not(None), threads.c.created_at, threads.c.id)
 )
-_INSERT = insert(threads)
+_INSERT = Prepared(insert(threads))
 _UPDATE = Prepared(
     update(threads)
     .where(threads.c.id == bindparam("thread"))
-    .values({column: bindparam(column.name) for column in threads.c if column.name not in _FIXED})
+    .values({column: bindparam(column.name) for column in list(threads.c)[_FIXED:]})
 )
 
 
@@ -44,28 +51,28 @@ def of_session(connection: Connection, session_id: str) -> list[ThreadState]:
     ]
 
 
-def add(connection: Connection, thread: ThreadState) -> None:
-    """Adds a thread."""
-    fixed = {
-        "id": thread.id,
-        "session_id": thread.session_id,
-        "parent_thread_id": thread.parent_thread_id,
-        "created_at": thread.created_at,
-    }
-    connection.execute(_INSERT, fixed | _values(thread))
+def stored(thread: ThreadState) -> ThreadRow:
+    """A thread as it is stored."""
+    activity = thread.activity
+    return (
+        thread.id,
+        thread.session_id,
+        thread.parent_thread_id,
+        thread.created_at,
+        thread.updated_at,
+        thread.archived_at,
+        int(activity.status),
+        activity.running_since,
+        activity.active_micros,
+        activity.ended_at,
+    )
 
 
-def save(connection: Connection, thread: ThreadState) -> None:
-    """Writes what of a thread changes."""
-    _UPDATE.execute(connection, {"thread": thread.id} | _values(thread))
+def add(connection: Connection, new: Iterable[ThreadRow]) -> None:
+    """Adds threads."""
+    _INSERT.execute_rows(connection, list(new))
 
 
-def _values(thread: ThreadState) -> dict[str, Any]:
-    return {
-        "updated_at": thread.updated_at,
-        "archived_at": thread.archived_at,
-        "status": int(thread.activity.status),
-        "running_since": thread.activity.running_since,
-        "active_micros": thread.activity.active_micros,
-        "ended_at": thread.activity.ended_at,
-    }
+def save(connection: Connection, changed: Iterable[ThreadRow]) -> None:
+    """Writes what of threads changes."""
+    _UPDATE.execute_rows(connection, [(*row[_FIXED:], row[0]) for row in changed])

@@ -1,4 +1,4 @@
-"""What every store of sessions keeps to, over SQLite and in memory alike."""
+"""What every store of sessions keeps to: over SQLite, over PostgreSQL and in memory alike."""
 
 from __future__ import annotations
 
@@ -10,93 +10,39 @@ import pytest
 from drover.event.v1 import event_pb2, usage_pb2
 from services.session.domain.event import CallKind, InputClass
 from services.session.domain.ports import (
+    UNKNOWN,
+    About,
     Call,
     CallState,
-    InboxEntry,
     InboxQuery,
     LogEntry,
-    LogQuery,
     SessionQuery,
     TimeRange,
 )
 from services.session.domain.session import (
+    MICROS,
     Activity,
     SessionRef,
-    SessionState,
     Status,
     Stop,
-    ThreadState,
     Waiting,
 )
-from services.session.store.schema import SCHEMA
-from services.session.store.store import SqlSessionStore
-from storage import open_database
 from tests.doubles.session_events import interrupt, message, said
-from tests.doubles.session_store import MemoryStore
-from tests.doubles.session_world import WORKSPACE, ManualClock, details, other_workspace
+from tests.doubles.session_rows import (
+    EVERYTHING,
+    REF,
+    bump,
+    create,
+    fill,
+    positions,
+    seqs,
+    stamped,
+    state,
+    waiting,
+)
+from tests.doubles.session_world import WORKSPACE, details, other_workspace
 
-MICROS = 1_000_000
-REF = SessionRef(WORKSPACE, "sesn_1")
-EVERYTHING = LogQuery(0, 1000, limit=1000, max_bytes=1 << 30)
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
-
-
-@pytest.fixture(params=["sqlite", "memory"])
-async def store(request, tmp_path, clock):
-    if request.param == "memory":
-        yield MemoryStore(clock)
-        return
-    database = await open_database(f"sqlite:///{tmp_path / 'session.db'}", SCHEMA)
-    sql = SqlSessionStore(database, clock)
-    yield sql
-    await database.close()
-
-
-def state(session_id="sesn_1", created_at=1, **fields):
-    return SessionState(
-        id=session_id,
-        workspace_id=fields.pop("workspace_id", WORKSPACE),
-        agent_id=fields.pop("agent_id", "agent_1"),
-        agent_version=fields.pop("agent_version", 1),
-        primary_thread_id=f"sthr_{session_id}",
-        created_at=created_at,
-        updated_at=fields.pop("updated_at", created_at),
-        **fields,
-    )
-
-
-async def create(store, one=None, **detail_fields):
-    one = one or state()
-    thread = ThreadState(one.primary_thread_id, one.id, one.created_at, one.created_at)
-    await store.write(lambda tx: tx.create(one, details(**detail_fields), thread))
-    return one
-
-
-def stamped(seq, event=None, at=None):
-    event = event or said(f"text {seq}", f"e{seq}")
-    event.seq = seq
-    event.processed_at.FromMicroseconds(seq * MICROS if at is None else at)
-    kind = "user.message" if event.HasField("user_message") else "agent.message"
-    return LogEntry(event, kind)
-
-
-def waiting(position, event, kind=InputClass.MESSAGE):
-    return InboxEntry(position, kind, "user.message", event)
-
-
-async def fill(store, count=5):
-    await create(store)
-    entries = [stamped(seq) for seq in range(1, count + 1)]
-    await store.write(lambda tx: tx.append("sesn_1", entries))
-
-
-def seqs(result):
-    events, more = result
-    return [event.seq for event in events], more
+HOUR = 3600 * MICROS
 
 
 async def test_a_state_comes_back_as_it_was_written(store):
@@ -155,7 +101,7 @@ async def test_nothing_is_kept_of_a_transaction_that_fails(store):
     assert await store.read(lambda tx: tx.state(REF)) == before
     assert await store.read(lambda tx: tx.find("sesn_1", ["e1", "m1"])) == {}
     assert await store.read(lambda tx: tx.calls("sesn_1", ["c1"])) == {}
-    assert await store.read(lambda tx: tx.due_releases(10)) == []
+    assert await store.write(lambda tx: tx.lease_releases(10, 1)) == []
 
 
 async def test_a_transaction_sees_its_own_writes(store):
@@ -171,9 +117,17 @@ async def test_a_transaction_sees_its_own_writes(store):
     assert [entry.position for entry in inbox] == [1]
 
 
-async def test_time_stands_still_in_a_transaction_and_is_the_clocks(store, clock):
-    now, again = await store.write(lambda tx: (tx.now(), tx.now()))
-    assert now == again == int(clock.now().timestamp() * MICROS)
+async def test_time_stands_still_in_a_transaction(store):
+    await create(store)
+
+    def times(tx):
+        first = tx.now()
+        tx.state(REF)
+        return first, tx.now()
+
+    for run in (store.write, store.read):
+        first, second = await run(times)
+        assert first == second
 
 
 async def test_the_log_is_sliced_by_position(store):
@@ -342,16 +296,28 @@ async def test_a_session_that_needs_a_brain_is_listed_as_running(store):
     assert await found(Status.IDLE) == ["sesn_2"]
 
 
-async def test_only_sessions_without_a_live_lease_need_a_brain(store, clock):
-    now = int(clock.now().timestamp() * MICROS)
+async def test_only_sessions_without_a_live_lease_need_a_brain(store):
+    now = await store.read(lambda tx: tx.now())
     await create(store, state("sesn_1", needs_brain=True, updated_at=2))
     await create(store, state("sesn_2", needs_brain=True, lease_expires_at=now, generation=4))
-    await create(store, state("sesn_3", needs_brain=True, lease_expires_at=now + 1))
+    await create(store, state("sesn_3", needs_brain=True, lease_expires_at=now + HOUR))
     await create(store, state("sesn_4"))
     needs = await store.read(lambda tx: tx.needs(10))
     found = [(need.ref.session_id, need.generation, need.expired) for need in needs]
     assert found == [("sesn_2", 4, True), ("sesn_1", 0, False)]
     assert len(await store.read(lambda tx: tx.needs(1))) == 1
+
+
+async def test_a_need_that_has_just_come_up_can_be_left_to_whoever_brought_it_about(store):
+    now = await store.read(lambda tx: tx.now())
+    ages = {"sesn_1": 2 * HOUR, "sesn_2": 0}
+    for session_id, age in ages.items():
+        await create(store, state(session_id, needs_brain=True, updated_at=now - age))
+        expired = {"lease_expires_at": now - age, "updated_at": 1}
+        await create(store, state(f"{session_id}x", needs_brain=True, **expired))
+    needs = await store.read(lambda tx: tx.needs(10, settled_micros=HOUR))
+    assert {need.ref.session_id for need in needs} == {"sesn_1", "sesn_1x"}
+    assert len(await store.read(lambda tx: tx.needs(10))) == 4
 
 
 async def test_a_removed_session_is_gone_with_all_that_belongs_to_it(store):
@@ -382,30 +348,97 @@ async def test_a_thread_comes_back_as_it_was_written(store):
     assert await store.read(lambda tx: tx.threads("sesn_1")) == [changed]
 
 
-async def test_a_release_is_due_until_it_is_done(store, clock):
+async def test_a_release_is_due_until_it_is_done(store):
     await store.write(lambda tx: tx.request_release(REF, purge=True))
-    [release] = await store.read(lambda tx: tx.due_releases(10))
+
+    async def due():
+        return await store.write(lambda tx: tx.lease_releases(10, 0))
+
+    [release] = await due()
     assert (release.ref, release.purge, release.attempts) == (REF, True, 0)
-    await store.write(lambda tx: tx.postpone_release(release.id, 2 * MICROS))
-    assert await store.read(lambda tx: tx.due_releases(10)) == []
-    clock.move(2)
-    [again] = await store.read(lambda tx: tx.due_releases(10))
-    assert again.attempts == 1
+    await store.write(lambda tx: tx.postpone_release(release.id, HOUR))
+    assert await due() == []
+    await store.write(lambda tx: tx.postpone_release(release.id, 0))
+    [again] = await due()
+    assert again.attempts == 2
     await store.write(lambda tx: tx.finish_release(again.id))
-    assert await store.read(lambda tx: tx.due_releases(10)) == []
+    assert await due() == []
+
+
+async def test_a_leased_release_is_nobody_elses_until_its_lease_is_over(store):
+    for _ in range(3):
+        await store.write(lambda tx: tx.request_release(REF, purge=True))
+    first = await store.write(lambda tx: tx.lease_releases(2, HOUR))
+    rest = await store.write(lambda tx: tx.lease_releases(10, 0))
+    assert (len(first), len(rest)) == (2, 1)
+    assert await store.write(lambda tx: tx.lease_releases(10, 0)) == rest
 
 
 async def test_writes_at_once_lose_nothing(store):
     await create(store)
-
-    def bump(tx):
-        one = tx.state(REF)
-        one.head_seq += 1
-        tx.append("sesn_1", [stamped(one.head_seq)])
-        tx.save(one)
-        return one.head_seq
-
     async with asyncio.TaskGroup() as tasks:
-        writes = [tasks.create_task(store.write(bump)) for _ in range(50)]
+        writes = [tasks.create_task(store.write(bump())) for _ in range(50)]
     assert sorted(write.result() for write in writes) == list(range(1, 51))
-    assert seqs(await store.read(lambda tx: tx.log("sesn_1", EVERYTHING)))[0] == list(range(1, 51))
+    assert await positions(store) == list(range(1, 51))
+
+
+async def test_a_read_that_writes_is_refused(store):
+    one = await create(store)
+    with pytest.raises(TypeError, match="written"):
+        await store.read(lambda tx: tx.save(dataclasses.replace(one, head_seq=1)))
+
+
+READS = {
+    "state": lambda tx: tx.state(REF).head_seq,
+    "details": lambda tx: tx.details("sesn_1").title,
+    "threads": lambda tx: [thread.updated_at for thread in tx.threads("sesn_1")],
+    "sessions": lambda tx: [
+        one.head_seq for one, _ in tx.sessions(SessionQuery(WORKSPACE, limit=9))
+    ],
+    "log": lambda tx: seqs(tx.log("sesn_1", EVERYTHING))[0],
+    "logged": lambda tx: sorted(tx.logged("sesn_1", ["e1", "e2", "m1", "m2"])),
+    "find": lambda tx: {
+        key: found.seq for key, found in sorted(tx.find("sesn_1", ["e2", "m1", "m2"]).items())
+    },
+    "waiting": lambda tx: [one.position for one in tx.waiting("sesn_1", tuple(InputClass), 9)],
+    "inbox": lambda tx: [
+        (one.position, one.taken_seq)
+        for one in tx.inbox("sesn_1", InboxQuery(1, 0, 9, 9, 1 << 20))[0]
+    ],
+    "calls": lambda tx: sorted(tx.calls("sesn_1", ["c1", "c2"]).items()),
+    "needs": lambda tx: [need.ref.session_id for need in tx.needs(9)],
+}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("about", [False, True])
+async def test_every_read_sees_what_its_own_transaction_has_written(store, read, about):
+    """And afterwards the same is stored."""
+    one = await create(store)
+    [thread] = await store.read(lambda tx: tx.threads("sesn_1"))
+
+    def before(tx):
+        tx.append("sesn_1", [stamped(1)])
+        tx.enqueue("sesn_1", [waiting(n, message("hi", f"m{n}")) for n in (1, 2)])
+        tx.open_calls("sesn_1", [Call("c1", CallKind.ASK)])
+        tx.save(dataclasses.replace(one, head_seq=1, inbox_tail=2, waiting=Waiting(messages=2)))
+
+    await store.write(before)
+
+    def write(tx):
+        tx.save(dataclasses.replace(tx.state(REF), head_seq=2, needs_brain=True))
+        tx.save_details("sesn_1", details(title="new"))
+        tx.save_thread(dataclasses.replace(thread, updated_at=5))
+        tx.append("sesn_1", [stamped(2, message("hi", "m1"))])
+        tx.take("sesn_1", [(1, 2)])
+        tx.enqueue("sesn_1", [waiting(3, message("hi", "m3"))])
+        tx.save_calls("sesn_1", [Call("c1", CallKind.ASK, CallState.ANSWERED)])
+        tx.open_calls("sesn_1", [Call("c2", CallKind.CUSTOM)])
+        return READS[read](tx)
+
+    hints = About(
+        REF, logged=["e1", "e2", "m1"], found=["m1", "m2"], calls=["c1", "c2"], waiting=True
+    )
+    seen = await store.write(write, about=hints if about else UNKNOWN)
+    assert seen == await store.read(READS[read])
+    assert seen not in ([], {})

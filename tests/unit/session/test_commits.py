@@ -21,7 +21,7 @@ class Store:
     def __init__(self):
         self.gate = asyncio.Event()
 
-    async def write(self, fn):
+    async def write(self, fn, *, about):
         await self.gate.wait()
         return fn(None)
 

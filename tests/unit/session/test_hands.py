@@ -19,7 +19,7 @@ class Hands:
 
 
 def due(world):
-    return world.store.run(lambda tx: tx.due_releases(10), keep=False)
+    return world.store.run(lambda tx: tx.lease_releases(10, 0), keep=False)
 
 
 async def test_a_deleted_sessions_workspace_goes_too():

@@ -99,7 +99,7 @@ def test_delete_leaves_nothing_but_a_hand_to_be_released():
     world = World()
     world.delete()
     assert world.state is None
-    [release] = world.store.run(lambda tx: tx.due_releases(10), keep=False)
+    [release] = world.store.run(lambda tx: tx.lease_releases(10, 0), keep=False)
     assert (release.ref, release.purge) == (world.ref, True)
     assert kinds(world.news[-1].stamped) == ["session_deleted"]
     assert world.news[-1].ends
@@ -108,7 +108,7 @@ def test_delete_leaves_nothing_but_a_hand_to_be_released():
 def test_archive_releases_the_hand_and_keeps_its_workspace():
     world = World()
     world.archive()
-    [release] = world.store.run(lambda tx: tx.due_releases(10), keep=False)
+    [release] = world.store.run(lambda tx: tx.lease_releases(10, 0), keep=False)
     assert not release.purge
 
 
