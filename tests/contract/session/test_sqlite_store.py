@@ -33,7 +33,7 @@ async def test_what_was_acknowledged_is_there_after_a_restart(tmp_path):
 
 async def test_the_search_for_sessions_in_need_does_not_read_the_others(tmp_path):
     database, _ = await opened(tmp_path)
-    search = sessions._NEEDS.params(now=1, most=1)
+    search = sessions._NEEDS.params(before=1, most=1)
     sql = search.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
 
     def explain(connection):
