@@ -180,7 +180,7 @@ def doctor(
 ) -> None:
     """Says what this machine has, and what to do about what it lacks.
 
-    The exit code is 0 if tools can run here.
+    The exit code is 0 if Drover can run here.
     """
     from cli.doctor.report import examine, show
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from storage.schema import Schema
 
+_OLDEST_SERVER: Final = (13,)
 _RELEASED_WITHOUT: Final = "schema_version"
 """What releases before migrations noted their one schema in."""
 
@@ -25,6 +26,8 @@ class SchemaError(CannotStartError):
 
 def require(connection: Connection, schema: Schema) -> None:
     """Raises `SchemaError` unless this release runs on the tables that are there."""
+    if connection.dialect.name == "postgresql":
+        require_server(connection)
     revision = current(connection)
     if revision < schema.head:
         state = f"is at revision {revision:04}" if revision else "has no tables yet"
@@ -42,12 +45,27 @@ def require(connection: Connection, schema: Schema) -> None:
         raise SchemaError(msg)
 
 
-def current(connection: Connection) -> int:
-    """The revision of the tables; 0 when no revision has been applied."""
-    if not inspect(connection).has_table(ALEMBIC_VERSION.name):
+def current(connection: Connection, name: str | None = None) -> int:
+    """The revision of the tables in the schema `name`; 0 when no revision has been applied."""
+    if not inspect(connection).has_table(ALEMBIC_VERSION.name, schema=name):
         return 0
+    if name is not None:
+        connection = connection.execution_options(schema_translate_map={None: name})
     found = connection.scalar(select(ALEMBIC_VERSION.c.version_num))
     return int(found) if found else 0
+
+
+def require_server(connection: Connection) -> None:
+    """Raises `SchemaError` for a PostgreSQL server or database that Drover cannot run on."""
+    version = connection.dialect.server_version_info or ()
+    if version < _OLDEST_SERVER:
+        shown = ".".join(map(str, version))
+        msg = f"PostgreSQL {shown} is too old: Drover needs {_OLDEST_SERVER[0]} or newer"
+        raise SchemaError(msg)
+    encoding = connection.scalar(text("SHOW server_encoding"))
+    if encoding != "UTF8":
+        msg = f"the database's encoding is {encoding}: make it with `createdb --encoding UTF8`"
+        raise SchemaError(msg)
 
 
 def advance(connection: Connection, schema: Schema) -> int | None:
@@ -74,6 +92,7 @@ def advance(connection: Connection, schema: Schema) -> int | None:
 
 def _prepare(connection: Connection, schema: Schema) -> None:
     """Waits for its turn, and makes the PostgreSQL schema."""
+    require_server(connection)
     number = func.hashtextextended(schema.name, 0)
     connection.execute(select(func.pg_advisory_xact_lock(number)))
     # Asked first: IF NOT EXISTS alone needs a right that the owner of the schema may lack.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class Verdict(enum.Enum):
-    """How a finding bears on Drover. Only `MISSING` keeps it from running tools."""
+    """How a finding bears on Drover. Only `MISSING` keeps it from running."""
 
     FINE = "ok"
     OPTIONAL = "–"
@@ -35,5 +35,5 @@ def optional(subject: str, detail: str, remedy: str = "") -> Finding:
 
 
 def missing(subject: str, detail: str, remedy: str) -> Finding:
-    """Drover cannot run tools like this."""
+    """Drover cannot run like this."""
     return Finding(subject, Verdict.MISSING, detail, remedy)

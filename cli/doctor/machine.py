@@ -73,15 +73,6 @@ def docker(environ: Mapping[str, str]) -> Finding:
     return fine("Docker engine", f"API {version} at {path}")
 
 
-def postgresql() -> Finding:
-    """Whether a PostgreSQL server is installed."""
-    programs = [*Path("/usr/lib/postgresql").glob("*/bin/postgres")]
-    found = shutil.which("postgres") or next((str(path) for path in sorted(programs)), None)
-    if found is None:
-        return optional("PostgreSQL", "not installed; the embedded SQLite needs none")
-    return fine("PostgreSQL", found)
-
-
 def port(number: int) -> Finding:
     """Whether the API's port can be had."""
     if ports.is_free(ports.LOOPBACK, number):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from cli.doctor import machine, sandbox
+from cli.doctor import databases, machine, sandbox
 from cli.doctor.finding import Finding, Verdict
 from cli.terminal import Terminal
 
@@ -32,12 +32,12 @@ def examine(data: Path, port: int) -> list[Finding]:
         machine.port(port),
         machine.disk(data),
         machine.docker(os.environ),
-        machine.postgresql(),
+        *databases.databases(data, os.environ),
     ]
 
 
 def show(findings: list[Finding]) -> bool:
-    """Prints the findings; returns whether tools can run here."""
+    """Prints the findings; returns whether Drover can run here."""
     console = Terminal()
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for _ in range(3):
@@ -53,7 +53,7 @@ def show(findings: list[Finding]) -> bool:
     console.print(table, highlight=False)
     able = all(finding.verdict is not Verdict.MISSING for finding in findings)
     console.print(
-        "tools can run here" if able else "tools cannot run here yet",
+        "Drover can run here" if able else "Drover cannot run here yet",
         style="bold green" if able else "bold red",
     )
     return able

@@ -58,7 +58,7 @@ sys.argv = ["drover", "run", "task"]
 main.main()
 """
 
-COMMANDS = ["up", "run", "tail", "demo", "doctor", "config", "version"]
+COMMANDS = ["up", "run", "tail", "demo", "doctor", "migrate", "config", "version"]
 
 
 def invoke(*arguments: str) -> tuple[int, str]:
