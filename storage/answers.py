@@ -7,7 +7,6 @@ by the client's count of its attempts, and only for as long as a client keeps at
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sqlalchemy import (
@@ -30,6 +29,9 @@ from chassis.errors import DroverError, Reason
 from storage.prepared import Prepared
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from typing import Self
+
     from sqlalchemy import Connection
 
     from drover.api.v1.request_key_pb2 import RequestKey
@@ -64,11 +66,14 @@ ANSWERS: Final = Table(
 _C = ANSWERS.c
 
 _LOCK = Prepared(text("SELECT pg_advisory_xact_lock(:number)"))
-_LOAD = Prepared(
-    select(_C.fingerprint, _C.attempt, _C.answered_at, _C.expires_at, _C.about, _C.answer).where(
-        _C.id == bindparam("key")
+_TRY = Prepared(
+    text(
+        "SELECT number FROM unnest(CAST(:numbers AS BIGINT[])) AS number"
+        " WHERE pg_try_advisory_xact_lock(number)"
     )
 )
+_LOAD = Prepared(select(ANSWERS).where(_C.id == bindparam("key")))
+_LOAD_EACH = Prepared(text("SELECT * FROM answers WHERE id = ANY(CAST(:keys AS BYTEA[]))"))
 _KEEP = Prepared(
     text(
         "INSERT INTO answers (id, fingerprint, attempt, answered_at, expires_at, about, answer)"
@@ -92,8 +97,9 @@ _FORGET = delete(ANSWERS).where(
 
 
 class Kept(NamedTuple):
-    """A kept answer; `answer` is `None` once what it tells about was deleted."""
+    """A kept answer, a row; `answer` is `None` once what it tells about was deleted."""
 
+    id: bytes
     fingerprint: bytes
     attempt: int
     answered_at: int
@@ -101,15 +107,28 @@ class Kept(NamedTuple):
     about: str
     answer: bytes | None
 
+    @classmethod
+    def of(cls, key: RequestKey, now: int, answer: bytes, about: str) -> Self:
+        """What is kept of an answer that is given now. `about` names what it tells about."""
+        expires_at = now + (_NAMED_MICROS if key.fingerprint else _COUNTED_MICROS)
+        return cls(key.id, key.fingerprint, key.attempt, now, expires_at, about, answer)
+
 
 def lock(connection: Connection, keys: Iterable[RequestKey]) -> None:
     """Has every other transaction with one of these keys wait for the end of this one."""
     if connection.dialect.name == "postgresql":  # SQLite has one writer
-        for number in sorted({lock_number(key) for key in keys}):
+        for number in sorted({_number(key) for key in keys}):
             _LOCK.execute(connection, {"number": number})
 
 
-def lock_number(key: RequestKey) -> int:
+def try_lock(connection: Connection, keys: Iterable[RequestKey]) -> set[bytes]:
+    """As `lock`, without waiting for others; answers the ids that are locked. PostgreSQL only."""
+    numbers = {_number(key): key.id for key in keys}
+    rows = _TRY.execute(connection, {"numbers": list(numbers)})
+    return {numbers[number] for (number,) in rows}
+
+
+def _number(key: RequestKey) -> int:
     """The advisory lock of a key in PostgreSQL."""
     return int.from_bytes(key.id[:8], "big", signed=True)
 
@@ -118,6 +137,12 @@ def load(connection: Connection, key: RequestKey) -> Kept | None:
     """What is kept under a key, be it expired."""
     rows = _LOAD.execute(connection, {"key": key.id})
     return Kept(*rows[0]) if rows else None
+
+
+def load_each(connection: Connection, ids: Collection[bytes]) -> dict[bytes, Kept]:
+    """What is kept under keys, be it expired, by their ids. PostgreSQL only."""
+    rows = _LOAD_EACH.execute(connection, {"keys": list(ids)})
+    return {row[0]: Kept(*row) for row in rows}
 
 
 def decide(kept: Kept | None, key: RequestKey, now: int) -> bytes | None:
@@ -155,30 +180,9 @@ def _overtook(kept: Kept, key: RequestKey) -> bool:
     return kept.attempt > 0 and kept.answered_at >= received_at + _FIRST_PAUSE_MICROS
 
 
-def keep(connection: Connection, key: RequestKey, now: int, answer: bytes, about: str) -> None:
-    """Keeps an answer in place of any earlier one. The caller has locked the key."""
-    keep_each(connection, [(key, now, answer, about)])
-
-
-def keep_each(
-    connection: Connection, answers: Iterable[tuple[RequestKey, int, bytes, str]]
-) -> None:
-    """Keeps answers in one round trip: of each the key, the time, the answer, and what about."""
-    _KEEP.execute_each(
-        connection,
-        [
-            {
-                "id": key.id,
-                "fingerprint": key.fingerprint,
-                "attempt": key.attempt,
-                "answered_at": now,
-                "expires_at": now + (_NAMED_MICROS if key.fingerprint else _COUNTED_MICROS),
-                "about": about,
-                "answer": answer,
-            }
-            for key, now, answer, about in answers
-        ],
-    )
+def keep(connection: Connection, rows: Collection[Kept]) -> None:
+    """Keeps answers in place of any earlier ones, in one round trip."""
+    _KEEP.execute_rows(connection, list(rows))
 
 
 def withdraw(connection: Connection, about: str) -> None:

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from chassis.context import current_call
 from chassis.errors import DroverError, Reason
 from drover.api.v1.request_key_pb2 import RequestKey
-from storage.answers import BATCH, decide, forget, is_first, keep, load, lock
+from storage.answers import BATCH, Kept, decide, forget, is_first, keep, load, lock
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -106,11 +106,11 @@ class Answers:
         answer = decide(kept, key, now)
         if answer is None:
             result = fn(connection)
-            keep(connection, key, now, once.pack(result), about)
+            keep(connection, [Kept.of(key, now, once.pack(result), about)])
             return result
         if kept is not None and is_first(key):
             # It stands for this attempt now: another first attempt is a request of its own.
-            keep(connection, key, now, answer, kept.about)
+            keep(connection, [Kept.of(key, now, answer, kept.about)])
         return _Given(answer)
 
     async def sweep(self) -> None:

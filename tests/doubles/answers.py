@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MICROS = 1_000_000
-DAY = 24 * 3600
 
 
 class MemoryAnswers:
@@ -47,5 +46,4 @@ class MemoryAnswers:
                 self._kept[key_id] = kept._replace(answer=None)
 
     def _keep(self, key: RequestKey, now: int, answer: bytes, about: str) -> None:
-        expires_at = now + (DAY if key.fingerprint else 120) * MICROS
-        self._kept[key.id] = Kept(key.fingerprint, key.attempt, now, expires_at, about, answer)
+        self._kept[key.id] = Kept.of(key, now, answer, about)

@@ -11,6 +11,7 @@ from drover.event.v1 import event_pb2
 from services.session.domain.log import micros_of
 from services.session.domain.ports import UNKNOWN, HandRelease, InboxEntry, Need
 from services.session.domain.session import SessionDetails, SessionState, ThreadState
+from storage.answers import Kept, decide
 
 if TYPE_CHECKING:
     from services.session.domain.ports import Call
@@ -41,10 +42,11 @@ class _Kept:
 class _Tables:
     sessions: dict[str, _Kept] = dataclasses.field(default_factory=dict)
     releases: dict[int, tuple[HandRelease, int]] = dataclasses.field(default_factory=dict)
+    answers: dict[bytes, Kept] = dataclasses.field(default_factory=dict)
 
     def copy(self):
         sessions = {session_id: kept.copy() for session_id, kept in self.sessions.items()}
-        return _Tables(sessions, dict(self.releases))
+        return _Tables(sessions, dict(self.releases), dict(self.answers))
 
 
 class MemoryStore:
@@ -110,6 +112,9 @@ class MemoryTransaction:
 
     def remove(self, session_id):
         del self._tables.sessions[session_id]
+        for key_id, kept in self._tables.answers.items():
+            if kept.about == session_id:
+                self._tables.answers[key_id] = kept._replace(answer=None)
 
     def sessions(self, query):
         found = [kept for kept in self._tables.sessions.values() if _matches(kept.state, query)]
@@ -211,6 +216,19 @@ class MemoryTransaction:
             Need(state.ref, state.generation, state.lease_expires_at is not None)
             for state in sorted(states, key=lambda state: state.updated_at)
             if state.needs_brain
+    def answer(self, key):
+        return decide(self._tables.answers.get(key.id), key, self._now)
+
+    def keep_answer(self, key, answer, session_id):
+        self._tables.answers[key.id] = Kept.of(key, self._now, answer, session_id)
+
+    def forget_answers(self, limit):
+        kept = self._tables.answers.values()
+        expired = [one.id for one in kept if one.expires_at <= self._now][:limit]
+        for key_id in expired:
+            del self._tables.answers[key_id]
+        return len(expired)
+
             and (
                 state.updated_at <= before
                 if state.lease_expires_at is None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from drover.api.v1.request_key_pb2 import RequestKey
     from drover.event.v1 import event_pb2
     from services.session.domain.event import CallKind, InputClass
     from services.session.domain.session import (
@@ -168,6 +169,8 @@ class Transaction(Protocol):
     # sessions and threads
 
     def state(self, ref: SessionRef) -> SessionState | None:
+    key: RequestKey | None = None
+    """The request whose `answer` is asked for."""
         """A session of the caller's workspace, locked for the rest of a writing transaction."""
         ...
 
@@ -286,6 +289,24 @@ class SessionStore(Protocol):
     async def read(self, fn: Callable[[Transaction], T], /) -> T:
         """Runs `fn` on a snapshot of what is committed."""
         ...
+    # requests that are repeated
+
+    def answer(self, key: RequestKey) -> bytes | None:
+        """What a request was answered before; `None` for one that is to have its effect.
+
+        Other transactions that ask so wait for this one. Raises CONFLICT for a client's key that
+        another request had, and NOT_FOUND when the session that the answer tells about is gone.
+        """
+        ...
+
+    def keep_answer(self, key: RequestKey, answer: bytes, session_id: str) -> None:
+        """Keeps an answer, for as long as the session that it tells about is there."""
+        ...
+
+    def forget_answers(self, limit: int) -> int:
+        """Removes so many answers at most whose time is over; returns how many there were."""
+        ...
+
 
     async def write(self, fn: Callable[[Transaction], T], /, *, about: About = UNKNOWN) -> T:
         """Runs `fn` in a transaction and returns once it is durable. Raises what `fn` raises.

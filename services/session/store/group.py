@@ -19,7 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chassis.errors import DroverError, Reason
-from services.session.store import calls, events, inbox, sessions
+from services.session.store import calls, events, inbox, requests, sessions
+from services.session.store.requests import HeldElsewhereError
 from services.session.store.transaction import SqlTransaction
 from services.session.store.unit import Unit
 
@@ -51,14 +52,6 @@ _PATIENCE: Final = 1.0
 _EVERYONES: Final = frozenset({Reason.UNAVAILABLE, Reason.RESOURCE_EXHAUSTED})
 
 
-class HeldElsewhereError(Exception):
-    """A session is locked by another replica."""
-
-    def __init__(self, session_id: str) -> None:
-        super().__init__(session_id)
-        self.session_id = session_id
-
-
 @dataclass(slots=True, eq=False)
 class _Write:
     """One accepted write, its caller's future and, once run, what came of it."""
@@ -81,7 +74,7 @@ class _Write:
         try:
             self.result = self.fn(tx)
         except HeldElsewhereError as held:
-            self.held = held.session_id
+            self.held = held.lane
         except DroverError as refusal:
             self.error = refusal
         else:
@@ -156,13 +149,13 @@ class GroupCommitter:
         finally:
             self._committing = False
 
-    async def _commit_lane(self, session_id: str) -> None:
-        """Runs a session's writes for as long as there are any."""
-        lane = self._lanes[session_id]
+    async def _commit_lane(self, name: str) -> None:
+        """Runs the writes of a lane, a session's or a request's, for as long as there are any."""
+        lane = self._lanes[name]
         async with self._free_lanes:
             while group := _next(lane):
                 await self._commit(group, wait=True)
-        del self._lanes[session_id]
+        del self._lanes[name]
 
     async def _commit(self, group: Sequence[_Write], *, wait: bool) -> None:
         try:
@@ -210,15 +203,20 @@ def _next(waiting: deque[_Write]) -> list[_Write]:
 
 def _run(group: Sequence[_Write], connection: Connection, *, wait: bool) -> None:
     """Runs a group in the transaction of `connection`. It may be run again."""
-    unit = Unit(connection, _locked if wait else _locked_if_free, sessions.time, shared=True)
+    unit = Unit(
+        connection,
+        _locked if wait else _locked_if_free,
+        sessions.time,
+        reserve=requests.wait_for if wait else requests.take_if_free,
+        shared=True,
+    )
     held = _prepare(unit, [write.about for write in group], wait=wait)
     for write in group:
         write.result = write.error = write.held = None
         if write.future.cancelled():
             continue
-        if write.session_id in held:
-            write.held = write.session_id
-        else:
+        write.held = next((one for one in requests.lanes(write.about) if one in held), None)
+        if write.held is None:
             write.run(unit)
     unit.flush()
 
@@ -240,11 +238,21 @@ def _locked_if_free(unit: Unit, session_id: str) -> SessionRow | None:
 
 
 def _prepare(unit: Unit, abouts: Sequence[About], *, wait: bool) -> Collection[str]:
-    """Locks and fetches what was announced; answers the sessions that others hold."""
-    connection, known = unit.connection, unit.known
+    """Locks and fetches what was announced; answers the lanes of what others hold."""
+    elsewhere = requests.reserve(unit, abouts, wait=wait)
     wanted = {about.ref.session_id for about in abouts if about.ref is not None}
-    if not wanted:
-        return ()
+    if wanted:
+        elsewhere |= _prepare_sessions(unit, abouts, wanted, wait=wait)
+    ours = (one for one in abouts if elsewhere.isdisjoint(requests.lanes(one)))
+    requests.fetch(unit, [about.key for about in ours if about.key])
+    return elsewhere
+
+
+def _prepare_sessions(
+    unit: Unit, abouts: Sequence[About], wanted: set[str], *, wait: bool
+) -> set[str]:
+    """As `_prepare`, of the sessions and what is in them."""
+    connection, known = unit.connection, unit.known
     rows, unit.time = sessions.lock(connection, wanted, wait=wait)
     missing = wanted - rows.keys()
     held = sessions.existing(connection, missing) if missing and not wait else set[str]()

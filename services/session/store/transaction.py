@@ -8,12 +8,14 @@ from drover.event.v1 import event_pb2
 from services.session.store import calls, events, inbox, releases, sessions, threads
 from services.session.store.unit import Known
 from services.session.store.writes import Writes
+from storage import answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from sqlalchemy import Connection
 
+    from drover.api.v1.request_key_pb2 import RequestKey
     from services.session.domain.event import InputClass
     from services.session.domain.ports import (
         Call,
@@ -107,7 +109,9 @@ class SqlTransaction:
 
     def remove(self, session_id: str) -> None:
         """Removes a session with all that belongs to it."""
-        sessions.remove(self._settled(), session_id)
+        connection = self._settled()
+        sessions.remove(connection, session_id)
+        answers.withdraw(connection, session_id)
         for known in (self._known, self._unit.known):
             known.forget(session_id)
         self._known.sessions[session_id] = None
@@ -252,6 +256,23 @@ class SqlTransaction:
         return sessions.needs(self._told(*self._both), before, limit)
 
     def request_release(self, ref: SessionRef, *, purge: bool) -> None:
+    # requests that are repeated
+
+    def answer(self, key: RequestKey) -> bytes | None:
+        """What a request was answered before."""
+        ours = self._known.answers
+        kept = ours[key.id] if key.id in ours else self._unit.kept(key)
+        return answers.decide(kept, key, self.now())
+
+    def keep_answer(self, key: RequestKey, answer: bytes, session_id: str) -> None:
+        """Keeps an answer."""
+        kept = answers.Kept.of(key, self.now(), answer, session_id)
+        self._known.answers[key.id] = self._writes.answers[key.id] = kept
+
+    def forget_answers(self, limit: int) -> int:
+        """Removes answers whose time is over."""
+        return answers.forget(self._settled(), self.now(), limit)
+
         """Notes that a session's hand must go."""
         self._writes.releases.append((ref, purge, self.now()))
 

@@ -6,16 +6,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from services.session.store.writes import Writes
+from storage import answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sqlalchemy import Connection
 
+    from drover.api.v1.request_key_pb2 import RequestKey
     from services.session.domain.ports import Call
     from services.session.store.inbox import Waiting
     from services.session.store.pairs import Pair
     from services.session.store.sessions import SessionRow
+    from storage.answers import Kept
 
 
 @dataclass(slots=True)
@@ -24,7 +27,8 @@ class Known:
 
     `events` are those of the log and `queued_ids` those that wait: the body of one that was written
     here, or whether the database has it. `windows` are the oldest events that waited in an inbox,
-    and whether those are all; of what has changed since, `queued` came and `taken` went.
+    and whether those are all; of what has changed since, `queued` came and `taken` went. `answers`
+    are by the ids of their requests.
     """
 
     sessions: dict[str, SessionRow | None] = field(default_factory=dict)
@@ -35,6 +39,7 @@ class Known:
     windows: dict[str, tuple[list[Waiting], bool]] = field(default_factory=dict)
     queued: dict[str, list[Waiting]] = field(default_factory=dict)
     taken: dict[str, set[int]] = field(default_factory=dict)
+    answers: dict[bytes, Kept | None] = field(default_factory=dict)
 
     def absorb(self, later: Known) -> None:
         """Adds what a later transaction knows."""
@@ -43,6 +48,7 @@ class Known:
         self.events |= later.events
         self.calls |= later.calls
         self.queued_ids |= later.queued_ids
+        self.answers |= later.answers
         for session_id, rows in later.queued.items():
             self.queued.setdefault(session_id, []).extend(rows)
         for session_id, positions in later.taken.items():
@@ -55,14 +61,22 @@ class Known:
         for by_pair in (self.events, self.calls, self.queued_ids):
             for pair in [pair for pair in by_pair if pair[0] == session_id]:
                 del by_pair[pair]
+        for key_id, kept in list(self.answers.items()):
+            if kept is not None and kept.about == session_id:
+                del self.answers[key_id]
+
+
+def _nothing(_connection: Connection, _key: RequestKey) -> None:
+    """Where nobody else writes."""
 
 
 class Unit:
     """One transaction of the database, which those of the store share or have for themselves.
 
-    `fetch` reads a session's row, locked where that is called for; `clock` tells the time, unless
-    something that was read has told it already. With `shared` each of the store's transactions can
-    be undone alone: in memory, or by a savepoint once the database was told of it.
+    `fetch` reads a session's row, locked where that is called for; `reserve` keeps others from a
+    request; `clock` tells the time, unless something that was read has told it already. With
+    `shared` each of the store's transactions can be undone alone: in memory, or by a savepoint once
+    the database was told of it.
     """
 
     def __init__(
@@ -71,6 +85,7 @@ class Unit:
         fetch: Callable[[Unit, str], SessionRow | None],
         clock: Callable[[Connection], int],
         *,
+        reserve: Callable[[Connection, RequestKey], None] = _nothing,
         shared: bool = False,
     ) -> None:
         self.connection = connection
@@ -79,6 +94,7 @@ class Unit:
         self.time: int | None = None
         self._fetch = fetch
         self._clock = clock
+        self._reserve = reserve
         self._shared = shared
         self._saved = False
 
@@ -94,6 +110,14 @@ class Unit:
         if session_id not in known:
             known[session_id] = self._fetch(self, session_id)
         return known[session_id]
+
+    def kept(self, key: RequestKey) -> Kept | None:
+        """What is kept under a request as it was before the transaction at hand."""
+        known = self.known.answers
+        if key.id not in known:
+            self._reserve(self.connection, key)
+            known[key.id] = answers.load(self.connection, key)
+        return known[key.id]
 
     def settle(self, writes: Writes) -> None:
         """Tells the database what was written before, and `writes` of the transaction at hand."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from services.session.store import calls, events, inbox, releases, sessions, threads
+from storage import answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from services.session.store.releases import Release
     from services.session.store.sessions import SessionRow
     from services.session.store.threads import ThreadRow
+    from storage.answers import Kept
 
     Send = Callable[[Connection, Any], None]
 
@@ -42,6 +44,7 @@ class Writes:
     releases: list[Release] = field(default_factory=list)
     finished: list[int] = field(default_factory=list)
     postponed: list[tuple[int, int]] = field(default_factory=list)
+    answers: dict[bytes, Kept] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
@@ -73,6 +76,7 @@ class Writes:
         self.releases += later.releases
         self.finished += later.finished
         self.postponed += later.postponed
+        self.answers |= later.answers
 
     def flush(self, connection: Connection) -> None:
         """Sends everything. What others refer to goes first."""
@@ -91,6 +95,7 @@ class Writes:
             (releases.add, self.releases),
             (releases.finish, self.finished),
             (releases.postpone, self.postponed),
+            (answers.keep, self.answers.values()),
         )
         for send, rows in each:
             if rows:
