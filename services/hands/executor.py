@@ -77,6 +77,8 @@ class Executor:
         Raises LEASE_LOST, RESOURCE_EXHAUSTED and `BackendUnavailable`.
         """
         await self._fence(session_id, generation)
+        # Again, for the session may have ended meanwhile: no sandbox may start behind its end.
+        fence.advance(self._sessions[session_id].generation, generation)
         existing = self._pool.has(session_id)
         async with self._pool.use(session_id) as hand:
             return hand, existing
@@ -124,6 +126,15 @@ class Executor:
                     stops.create_task(call.hand.cancel(call.call_id))
         await _all_ended(calls)
 
+    async def end(self, session_id: str, generation: int) -> None:
+        """Takes nothing of the session's last lease generation any more.
+
+        Raises LEASE_LOST when there was a newer one.
+        """
+        session = self._sessions[session_id]
+        session.generation = fence.advance(session.generation, generation + 1)
+        await self._journal.end(session_id, generation)
+
     async def release(self, session_id: str) -> None:
         """Ends a session's hand and the calls that run in it."""
         calls = list(self._sessions[session_id].calls.values())
@@ -131,12 +142,14 @@ class Executor:
             call.stop.set()
         await self._pool.release(session_id)
         await _all_ended(calls)
+        await self._pool.release(session_id)  # which one of them may have begun to start
         self.prune()
 
-    async def purge(self, session_id: str) -> None:
-        """Forgets a session that was released."""
-        await self._journal.purge(session_id)
-        self._sessions[session_id].generation = 0
+    async def purge(self, session_id: str, generation: int) -> None:
+        """Forgets a session that was released; `generation` is its last, 0 if it has none."""
+        await self._journal.purge(session_id, generation)
+        if not generation:
+            self._sessions[session_id].generation = 0
         self.prune()
 
     async def drain(self, seconds: float) -> None:

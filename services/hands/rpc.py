@@ -67,10 +67,16 @@ class HandsRpc(HandsServiceServicer):
         self, request: ReleaseRequest, _context: Context
     ) -> ReleaseResponse:
         """Ends a session's hand."""
-        await self._executor.release(request.session_id)
+        session_id, generation = request.session_id, request.generation
+        try:
+            if generation:
+                await self._executor.end(session_id, generation)
+        except DroverError as error:
+            if error.reason is not Reason.LEASE_LOST:
+                raise
+            return ReleaseResponse()
+        await self._executor.release(session_id)
         if request.purge:
-            volume = self._workspaces.find(request.session_id)
-            if volume is not None:
-                await self._workspaces.remove(volume)
-            await self._executor.purge(request.session_id)
+            await self._workspaces.purge(session_id)
+            await self._executor.purge(session_id, generation)
         return ReleaseResponse()

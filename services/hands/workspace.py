@@ -64,17 +64,27 @@ class Workspaces:
         spare.root.rename(root)
         return Volume(root, spare.owner)
 
+    async def purge(self, session_id: str) -> None:
+        """Deletes a session's volume, if it has one. Raises as `remove`."""
+        volume = self.find(session_id) or Volume(self._sessions / session_id, None)
+        await self.remove(volume)
+
     async def remove(self, volume: Volume) -> None:
         """Deletes a volume and all that is in it; nothing may run in it any more.
 
         It is the session's no longer at once; a process that dies before the last of it is deleted
-        leaves the rest to the next one's start.
+        leaves the rest to the next one's start. Raises `OSError` when something of it stays.
         """
         gone = self._spares / f"{volume.root.name}.gone"
+        if gone.exists():  # what an earlier attempt has left
+            await asyncio.to_thread(_delete, gone)
         with suppress(FileNotFoundError):
             volume.root.rename(gone)
         await asyncio.to_thread(_delete, gone)
-        if volume.owner is not None and not gone.exists():
+        if gone.exists():
+            msg = f"{gone} cannot be deleted"
+            raise OSError(msg)
+        if volume.owner is not None:
             self._owners.discard(volume.owner)
 
     def _start(self) -> None:

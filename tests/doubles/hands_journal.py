@@ -19,6 +19,7 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.calls: dict[tuple[str, str], Record] = {}
         self.fences: dict[str, int] = {}
+        self.ended: dict[int, int] = {}
         self.commits = 0
 
     async def begin(self, session_id: str, call_id: str, generation: int, tool: str) -> Begun:
@@ -50,11 +51,18 @@ class MemoryJournal:
     async def fence(self, session_id: str, generation: int) -> None:
         self._advance(session_id, generation)
 
-    async def purge(self, session_id: str) -> None:
+    async def end(self, session_id: str, generation: int) -> None:
+        self._advance(session_id, generation + 1)
+
+    async def purge(self, session_id: str, generation: int) -> None:
         self.commits += 1
+        self.ended.pop(hash(session_id), None)
+        if generation:
+            self.ended[hash(session_id)] = generation + 1
         self.fences.pop(session_id, None)
         self.calls = {key: row for key, row in self.calls.items() if key[0] != session_id}
 
     def _advance(self, session_id: str, generation: int) -> None:
         self.commits += 1
-        self.fences[session_id] = fence.advance(self.fences.get(session_id, 0), generation)
+        highest = self.fences.get(session_id, self.ended.get(hash(session_id), 0))
+        self.fences[session_id] = fence.advance(highest, generation)

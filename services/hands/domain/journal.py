@@ -39,6 +39,17 @@ class Journal(Protocol):
         """Only checks and advances the fence."""
         ...
 
-    async def purge(self, session_id: str) -> None:
-        """Forgets the session, its fence included."""
+    async def end(self, session_id: str, generation: int) -> None:
+        """Takes nothing of `generation`, the session's last, or of an older one any more.
+
+        Raises LEASE_LOST when a newer one was seen: the session is not at its end.
+        """
+        ...
+
+    async def purge(self, session_id: str, generation: int) -> None:
+        """Forgets the session, its fence included.
+
+        What the fence refused stays refused, without a trace of which session it is: a brain that
+        slept through the end may still call.
+        """
         ...

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.domain import fence
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from chassis.clock import Clock
     from storage import Database
 
-_calls, _fences = tables.executions, tables.fences
+_calls, _fences, _ended = tables.executions, tables.fences, tables.ended
 _this_session = _calls.c.session_id == bindparam("session")
 _this_call = _this_session & (_calls.c.call_id == bindparam("call"))
 _this_fence = _fences.c.session_id == bindparam("session")
 
-_READ_FENCE: Final = select(_fences.c.generation).where(_this_fence)
+# The fence's row is the session's lock, where the engine lets writers run beside each other.
+_READ_FENCE: Final = select(_fences.c.generation).where(_this_fence).with_for_update()
+_LOCK: Final = select(func.pg_advisory_xact_lock(bindparam("number")))
 _RAISE_FENCE: Final = update(_fences).where(_this_fence).values(generation=bindparam("highest"))
 _ADD_FENCE: Final = insert(_fences)
 _READ: Final = select(_calls.c.tool, _calls.c.generation, _calls.c.starts, _calls.c.result).where(
@@ -44,6 +47,14 @@ _END: Final = (
 _FORGET: Final = delete(_calls).where(_this_call & _calls.c.result.is_(None))
 _PURGE: Final = delete(_calls).where(_this_session)
 _PURGE_FENCE: Final = delete(_fences).where(_this_fence)
+_READ_ENDED: Final = select(_ended.c.generation).where(_ended.c.session_hash == bindparam("hash"))
+_ADD_ENDED: Final = insert(_ended)
+_FORGET_ENDED: Final = delete(_ended).where(
+    (_ended.c.session_hash == bindparam("hash")) | (_ended.c.ended_at < bindparam("before"))
+)
+
+_REMEMBERED: Final = 30 * 24 * 3600 * 1_000_000
+"""Microseconds for which calls of a session that is gone are refused."""
 
 
 class SqlJournal:
@@ -109,12 +120,22 @@ class SqlJournal:
         """Only checks and advances the fence."""
         await self._database.write(lambda connection: _advance(connection, session_id, generation))
 
-    async def purge(self, session_id: str) -> None:
-        """Forgets the session, its fence included."""
+    async def end(self, session_id: str, generation: int) -> None:
+        """Takes nothing of `generation`, or of an older one, any more."""
+        await self.fence(session_id, generation + 1)
+
+    async def purge(self, session_id: str, generation: int) -> None:
+        """Forgets the session, its fence included, but for what the fence refused."""
+        now, name = self._now(), _hashed(session_id)
 
         def write(connection: Connection) -> None:
+            _highest(connection, session_id)
             connection.execute(_PURGE, {"session": session_id})
             connection.execute(_PURGE_FENCE, {"session": session_id})
+            connection.execute(_FORGET_ENDED, {"hash": name, "before": now - _REMEMBERED})
+            if generation:
+                row = {"session_hash": name, "generation": generation + 1, "ended_at": now}
+                connection.execute(_ADD_ENDED, row)
 
         await self._database.write(write)
 
@@ -123,13 +144,31 @@ class SqlJournal:
 
 
 def _advance(connection: Connection, session_id: str, generation: int) -> None:
-    highest = connection.execute(_READ_FENCE, {"session": session_id}).scalar()
-    advanced = fence.advance(highest or 0, generation)
+    highest = _highest(connection, session_id)
+    if highest is None:
+        ended = connection.execute(_READ_ENDED, {"hash": _hashed(session_id)}).scalar()
+        advanced = fence.advance(ended or 0, generation)
+    else:
+        advanced = fence.advance(highest, generation)
     if highest is None:
         if advanced:
             connection.execute(_ADD_FENCE, {"session_id": session_id, "generation": advanced})
     elif advanced > highest:
         connection.execute(_RAISE_FENCE, {"session": session_id, "highest": advanced})
+
+
+def _highest(connection: Connection, session_id: str) -> int | None:
+    """The session's fence, if it has one, locked in any case."""
+    highest: int | None = connection.execute(_READ_FENCE, {"session": session_id}).scalar()
+    if highest is None and connection.dialect.name == "postgresql":
+        number = int.from_bytes(_hashed(session_id)[:8], "big", signed=True)
+        connection.execute(_LOCK, {"number": number})
+        highest = connection.execute(_READ_FENCE, {"session": session_id}).scalar()
+    return highest
+
+
+def _hashed(session_id: str) -> bytes:
+    return sha256(session_id.encode()).digest()
 
 
 def _found(connection: Connection, key: dict[str, str]) -> Record | None:

@@ -14,6 +14,15 @@ fences = Table(
     Column("generation", BigInteger, nullable=False),
 )
 
+# Fences of sessions that are gone, under a hash of their name.
+ended = Table(
+    "ended",
+    metadata,
+    Column("session_hash", LargeBinary, primary_key=True),
+    Column("generation", BigInteger, nullable=False),
+    Column("ended_at", BigInteger, nullable=False, index=True),  # microseconds since the epoch
+)
+
 # One row per tool call. `result` is a serialized ExecuteResponse, null until the call has ended.
 executions = Table(
     "executions",

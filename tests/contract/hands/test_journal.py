@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -17,19 +18,22 @@ from services.hands.domain.journal import Journal
 from services.hands.store.journal import SqlJournal
 from services.hands.store.schema import SCHEMA
 from storage import open_database
+from tests.doubles.databases import migrated
 from tests.doubles.hands_journal import MemoryJournal
 
 RESULT = execution.ran((), timedelta(seconds=1), is_error=False, cancelled=False)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
 async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
     if request.param == "memory":
         yield MemoryJournal()
         return
-    database = await open_database(f"sqlite:///{tmp_path / 'hands.db'}", SCHEMA)
-    yield SqlJournal(database, SystemClock())
-    await database.close()
+    url = f"sqlite:///{tmp_path / 'hands.db'}"
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgres").new_database()
+    async with migrated(url, SCHEMA) as database:
+        yield SqlJournal(database, SystemClock())
 
 
 async def test_call_begins_once_and_is_answered_with_its_result(journal: Journal) -> None:
@@ -139,10 +143,49 @@ async def test_no_lease_passes_while_none_has_been_seen(journal: Journal) -> Non
 async def test_purged_session_is_forgotten_with_its_fence(journal: Journal) -> None:
     await journal.begin("s", "c", 5, "bash")
     await journal.begin("other", "c", 5, "bash")
-    await journal.purge("s")
+    await journal.purge("s", 0)
     assert (await journal.begin("s", "c", 0, "bash")).record.starts == 1
     with pytest.raises(DroverError):
         await journal.fence("other", 1)
+
+
+async def test_session_that_has_ended_takes_nothing_of_its_leases(journal: Journal) -> None:
+    await journal.begin("s", "c", 5, "bash")
+    await journal.end("s", 7)
+    await journal.end("s", 7)  # as often as it is asked
+    for generation in (0, 5, 7):
+        with pytest.raises(DroverError) as refused:
+            await journal.begin("s", "d", generation, "bash")
+        assert refused.value.reason is Reason.LEASE_LOST
+
+
+async def test_session_that_is_gone_takes_nothing_of_its_leases(journal: Journal) -> None:
+    await journal.begin("s", "c", 5, "bash")
+    await journal.end("s", 7)
+    await journal.purge("s", 7)
+    await journal.purge("s", 7)
+    for generation in (0, 5, 7):
+        with pytest.raises(DroverError) as refused:
+            await journal.fence("s", generation)
+        assert refused.value.reason is Reason.LEASE_LOST
+    assert (await journal.begin("s", "c", 8, "bash")).record.starts == 1  # another one, imported
+    with pytest.raises(DroverError):
+        await journal.end("s", 6)
+
+
+async def test_calls_that_race_a_purge_leave_nothing_behind(journal: Journal) -> None:
+    """Whichever comes first: the call is forgotten with the others, or refused."""
+
+    async def purge() -> None:
+        await journal.end("s", 5)
+        await journal.purge("s", 5)
+
+    calls = [journal.begin("s", f"c{number}", 5, "grep") for number in range(10)]
+    outcomes = await asyncio.gather(*calls[:5], purge(), *calls[5:], return_exceptions=True)
+    refused = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert all(isinstance(one, DroverError) and one.reason is Reason.LEASE_LOST for one in refused)
+    for number in range(10):
+        assert (await journal.begin("s", f"c{number}", 6, "grep")).record.starts == 1
 
 
 async def test_result_and_fence_outlive_the_process(tmp_path: Path) -> None:

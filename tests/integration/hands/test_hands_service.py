@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -114,3 +115,21 @@ async def test_released_session_goes_on_in_a_new_hand_and_purged_one_begins_anew
     await hands.Release(pb.ReleaseRequest(session_id="sesn_1", purge=True))
     assert text(await hands.Execute(call("c1", command="ls"))) == ""
     await hands.Release(pb.ReleaseRequest(session_id="sesn_never", purge=True))
+
+
+@pytest.mark.parametrize("purge", [False, True])
+async def test_session_that_has_ended_gets_no_hand_any_more(
+    hands: Any, tmp_path: Path, *, purge: bool
+) -> None:
+    await hands.Execute(call("c1", command="echo kept >f"))
+    end = pb.ReleaseRequest(session_id="sesn_1", purge=purge, generation=1)
+    await hands.Release(end)
+    for late in (
+        hands.Execute(call("c2", command="touch late")),
+        hands.Execute(call("c2", "read", file_path="f")),
+        hands.Provision(pb.ProvisionRequest(session_id="sesn_1", generation=1)),
+    ):
+        assert (await refusal(late))[0] is Reason.LEASE_LOST
+    await hands.Release(end)
+    kept = list(tmp_path.rglob("workspaces/sesn_1/workspace/*"))
+    assert [path.name for path in kept] == ([] if purge else ["f"])

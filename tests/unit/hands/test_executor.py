@@ -339,10 +339,51 @@ async def test_release_ends_the_sandbox_and_its_calls(world: World) -> None:
 async def test_purged_session_begins_anew(world: World) -> None:
     await world.executor.cancel(SESSION, 5, ["c1"])
     await world.executor.release(SESSION)
-    await world.executor.purge(SESSION)
+    await world.executor.purge(SESSION, 0)
     asked = ask(world, generation=0)
     (await sandbox(world)).answer(await next_call(world), "fresh")
     assert text(await asked) == "fresh"
+
+
+async def test_session_that_has_ended_starts_nothing_for_its_leases(world: World) -> None:
+    asked = ask(world)
+    await next_call(world)
+    await world.executor.end(SESSION, 1)
+    late = ask(world, "c2")
+    await world.executor.release(SESSION)
+    await world.executor.purge(SESSION, 1)
+    assert (await asked).verdict == VERDICT_CANCELLED
+    for refused in (late, ask(world, "c3"), world.executor.provision(SESSION, 1)):
+        with pytest.raises(DroverError) as lost:
+            await refused
+        assert lost.value.reason is Reason.LEASE_LOST
+    assert len(world.backend.launched) == 1
+    assert world.journal.calls == {}
+    assert world.journal.fences == {}
+
+
+async def test_session_that_has_begun_anew_is_not_ended_by_its_former_end(world: World) -> None:
+    asked = ask(world, generation=9)
+    call = await next_call(world)
+    with pytest.raises(DroverError):
+        await world.executor.end(SESSION, 4)
+    world.backend.launched[0].answer(call, "goes on")
+    assert text(await asked) == "goes on"
+
+
+async def test_sandbox_that_a_call_begins_to_start_while_its_session_ends_goes_too(
+    world: World,
+) -> None:
+    world.backend.gate = asyncio.Event()
+    asked = ask(world)
+    await settled()
+    ended = asyncio.create_task(world.executor.release(SESSION))
+    await settled()
+    world.backend.gate.set()
+    await ended
+    assert (await asked).verdict == VERDICT_CANCELLED
+    assert all(sandbox.killed.is_set() for sandbox in world.backend.launched)
+    assert not world.pool.has(SESSION)
 
 
 async def test_broken_journal_is_the_callers_error_and_the_outcome_stays_unknown(

@@ -255,18 +255,25 @@ class ReleaseRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     PURGE_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     purge: _builtins.bool
     """The workspace, the journal and the fence go too: the session is deleted."""
+    generation: _builtins.int
+    """The session's last lease generation, when the session has ended: nothing of
+    it or of an older one is taken any more. Ignored, with all else that is
+    asked, when a newer one has been seen: the session has begun anew.
+    """
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         purge: _builtins.bool = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["purge", b"purge", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "purge", b"purge", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
