@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from chassis.errors import DroverError, Reason
+from services.session.domain.session import MICROS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from services.session.domain.news import News
-    from services.session.domain.ports import HandRelease, SessionStore
+    from services.session.domain.ports import HandRelease, SessionStore, Transaction
     from services.session.domain.session import SessionRef
 
 _BATCH: Final = 10
 _EVERY_SECONDS: Final = 5.0
+_AWAY_SECONDS: Final = 1.0
+"""For how long hands that do not answer are left alone: nothing is wrong with what they were asked
+for, so all of it goes soon after they are back."""
+_AWAY: Final = frozenset({Reason.UNAVAILABLE, Reason.DEADLINE_EXCEEDED})
 _LEASE_MICROS: Final = 60_000_000
 """For so long a batch is this process's alone. A hand that is released twice suffers no harm."""
 _FIRST_DELAY: Final = 1_000_000
@@ -48,33 +55,50 @@ class HandReleases:
     async def run(self) -> None:
         """Works until cancelled."""
         while True:
+            pause = _EVERY_SECONDS
             try:
-                await self.release_due()
+                if not await self.release_due():
+                    pause = _AWAY_SECONDS
             except DroverError as error:
                 _log.warning("releases_failed", reason=error.reason, message=error.message)
             try:
-                async with asyncio.timeout(_EVERY_SECONDS):
+                async with asyncio.timeout(pause):
                     await self._due.wait()
             except TimeoutError:
                 continue
             finally:
                 self._due.clear()
 
-    async def release_due(self) -> None:
-        """Releases every hand whose time has come."""
+    async def release_due(self) -> bool:
+        """Releases every hand whose time has come; false when the hands do not answer."""
         while releases := await self._store.write(
             lambda tx: tx.lease_releases(_BATCH, _LEASE_MICROS)
         ):
-            for release in releases:
-                await self._release(release)
+            for place, release in enumerate(releases):
+                if not await self._release(release):
+                    # They are due as before: who waits for the whole batch would wait in vain.
+                    await self._postpone(releases[place:], round(_AWAY_SECONDS * MICROS))
+                    return False
+        return True
 
-    async def _release(self, release: HandRelease) -> None:
+    async def _release(self, release: HandRelease) -> bool:
+        """Tries to release a hand; false when the hands do not answer."""
         try:
             await self._hands.release(release.ref, purge=release.purge)
         except DroverError as error:
             if error.reason is not Reason.NOT_FOUND:
                 _log.info("release_failed", session_id=release.ref.session_id, reason=error.reason)
+                if error.reason in _AWAY:
+                    return False
                 delay = min(_FIRST_DELAY << min(release.attempts, 10), _LONGEST_DELAY)
-                await self._store.write(lambda tx: tx.postpone_release(release.id, delay))
-                return
+                await self._postpone([release], delay)
+                return True
         await self._store.write(lambda tx: tx.finish_release(release.id))
+        return True
+
+    async def _postpone(self, releases: Sequence[HandRelease], delay: int) -> None:
+        def write(tx: Transaction) -> None:
+            for release in releases:
+                tx.postpone_release(release.id, delay)
+
+        await self._store.write(write)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chassis.errors import DroverError, Reason
+from services.session.domain.session import SessionRef
 from services.session.hands import HandReleases
 from tests.doubles.session_world import World
 
@@ -31,7 +32,7 @@ async def test_a_deleted_sessions_workspace_goes_too():
 
 
 async def test_a_failed_release_is_tried_again_later():
-    world, hands = World(), Hands(Reason.UNAVAILABLE, Reason.UNAVAILABLE, None)
+    world, hands = World(), Hands(Reason.INTERNAL, Reason.INTERNAL, None)
     world.delete()
     releases = HandReleases(world.store, hands)
     for seconds in (1, 2, 0):
@@ -40,6 +41,33 @@ async def test_a_failed_release_is_tried_again_later():
         world.clock.move(seconds)
     assert len(hands.released) == 3
     world.clock.move(3600)
+    assert due(world) == []
+
+
+async def test_hands_that_were_away_for_long_are_asked_again_as_soon_as_after_a_moment():
+    world, away = World(), 20
+    hands = Hands(*[Reason.UNAVAILABLE] * away)
+    world.delete()
+    releases = HandReleases(world.store, hands)
+    for _ in range(away):
+        assert not await releases.release_due()
+        world.clock.move(1)
+    assert await releases.release_due()
+    assert len(hands.released) == away + 1
+    assert due(world) == []
+
+
+async def test_hands_that_are_away_are_asked_once_whatever_is_due():
+    world, hands = World(), Hands(Reason.UNAVAILABLE)
+    world.delete()
+    another = SessionRef(world.ref.workspace_id, "sesn_another")
+    world.store.run(lambda tx: tx.request_release(another, purge=True))
+    releases = HandReleases(world.store, hands)
+    assert not await releases.release_due()
+    assert len(hands.released) == 1
+    world.clock.move(1)
+    assert await releases.release_due()
+    assert len({session_id for session_id, _ in hands.released}) == 2
     assert due(world) == []
 
 
