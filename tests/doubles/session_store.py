@@ -156,6 +156,13 @@ class MemoryTransaction:
         kept, more = _within(found, len, query)
         return [event_pb2.Event.FromString(body) for body in kept], more
 
+    def positions(self, session_id, query):
+        everything = dataclasses.replace(query, max_bytes=1 << 60)
+        return [event.seq for event in self.log(session_id, everything)[0]]
+
+    def stamps(self, session_id, seqs):
+        return {one.seq: micros_of(one) for one in self._events(session_id) if one.seq in seqs}
+
     def logged(self, session_id, event_ids):
         return {event.id for event in self._events(session_id)} & set(event_ids)
 
@@ -274,12 +281,10 @@ def _matches(state, query):
 
 
 def _in_slice(event, event_type, query):
-    at, low, high = micros_of(event), query.times.low, query.times.high
     return (
         query.after < event.seq <= query.upto
         and (not query.types or event_type in query.types)
-        and (low is None or at >= low)
-        and (high is None or at <= high)
+        and (not query.threads or event.thread_id in query.threads)
     )
 
 

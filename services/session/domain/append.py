@@ -10,8 +10,8 @@ from chassis.errors import DroverError, Reason
 from drover.session.v1 import lease_pb2
 from services.session.domain import admission, inbox, lease, log, session
 from services.session.domain import event as events_of
-from services.session.domain.accept import EVENT_PREFIX, check_ids, not_found
-from services.session.domain.event import CallKind
+from services.session.domain.accept import EVENT_PREFIX, check_ids, not_found, repeated
+from services.session.domain.event import WAIT_FOR_CLIENT
 from services.session.domain.news import News
 from services.session.domain.ports import Call, CallState, LogEntry, LogQuery
 from services.session.domain.session import Status, Stop
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 # What came in by another way travels in one acknowledgement; past this the brain reads slices.
 _OTHERS_BYTES = 16 * 1024 * 1024
 _OTHERS_LIMIT = 10_000
-_WAIT_FOR_CLIENT = frozenset({CallKind.ASK, CallKind.CUSTOM})
 _RUNNING = frozenset({Status.RUNNING, Status.RESCHEDULING})
 
 
@@ -158,9 +157,7 @@ class _Step:
     pending: bool = False
 
     def plan(self, tx: Transaction, request: lease_pb2.AppendEvents) -> None:
-        given = check_ids(request.events)
-        logged = tx.logged(self.state.id, given) if given else set()
-        fresh = [event for event in request.events if event.id not in logged]
+        fresh = self._fresh(tx, request.events)
         # A request whose events are all there was kept before: it has had its input too.
         if fresh or not request.events:
             for entry in inbox.choose(tx, self.state.id, self.state.waiting, request.take):
@@ -175,6 +172,23 @@ class _Step:
         if request.release:
             self._release(tx)
 
+    def _fresh(
+        self, tx: Transaction, events: Sequence[event_pb2.Event]
+    ) -> Sequence[event_pb2.Event]:
+        """The events that the log does not have yet. Raises CONFLICT for the id of another one."""
+        given = check_ids(events)
+        if not given:
+            return events
+        logged = tx.logged(self.state.id, given)
+        # What waits is no brain's, and its id is taken: it will be in the log.
+        known = tx.find(self.state.id, given) if logged or self.state.waiting.total else {}
+        if not known:
+            return events
+        for index, event in enumerate(events):
+            if event.id in known:
+                repeated(known[event.id], event, f"events.{index}")
+        return [event for event in events if event.id not in known]
+
     def _take(self, entry: InboxEntry) -> None:
         self.state.waiting.add(entry.kind, -1)
         self.entries.append(log.stamp(self.state, entry.event, entry.type, self.now))
@@ -188,7 +202,7 @@ class _Step:
         event.id = event.id or self.ids(EVENT_PREFIX)
         if (kind_of_call := events_of.opened_call(event, name)) is not None:
             self.opened[event.id] = Call(event.id, kind_of_call)
-            self.state.unanswered += kind_of_call in _WAIT_FOR_CLIENT
+            self.state.unanswered += kind_of_call in WAIT_FOR_CLIENT
         elif (call_id := events_of.result_of(event, name)) is not None:
             if not self._close(call_id, event.id, known):
                 return
@@ -209,7 +223,7 @@ class _Step:
             raise admission.refuse("events", f"a result names the unknown call {call_id}")
         if call.state is CallState.CLOSED:
             return False
-        if call.kind in _WAIT_FOR_CLIENT and call.state is CallState.OPEN:
+        if call.kind in WAIT_FOR_CLIENT and call.state is CallState.OPEN:
             self.state.unanswered -= 1
         closed = dataclasses.replace(call, state=CallState.CLOSED, result_id=result_id)
         (self.opened if call_id in self.opened else self.changed)[call_id] = closed

@@ -31,6 +31,9 @@ class CallKind(IntEnum):
     DENY = 4
 
 
+WAIT_FOR_CLIENT = frozenset({CallKind.ASK, CallKind.CUSTOM})
+"""The kinds of call that a client answers."""
+
 INBOX: Mapping[str, InputClass] = {
     "user_interrupt": InputClass.INTERRUPT,
     "user_tool_confirmation": InputClass.CONFIRMATION,

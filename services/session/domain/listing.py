@@ -6,13 +6,17 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from chassis.errors import DroverError, Reason
+from services.session.domain import bounds
 from services.session.domain.accept import not_found
+from services.session.domain.event import InputClass
 from services.session.domain.ports import ANY_TIME, InboxQuery, LogQuery, TimeRange
 
 if TYPE_CHECKING:
     from drover.event.v1 import event_pb2
+    from services.session.domain.bounds import Around
     from services.session.domain.ports import Transaction
-    from services.session.domain.session import SessionRef
+    from services.session.domain.session import SessionRef, SessionState
 
 PAGE_BYTES: Final = 8 * 1024 * 1024
 """A page ends before it grows past this, but never before its first event."""
@@ -22,12 +26,15 @@ PAGE_BYTES: Final = 8 * 1024 * 1024
 class Place:
     """Where in a listing a page begins.
 
-    The listing is the log up to `head`, then what waited in the inbox up to `tail` when the first
-    page was made; both are pinned, so that an event that moves meanwhile is seen exactly once.
-    `in_inbox` says in which part the page begins and `at` the last position seen there.
+    The listing is the log above `floor` and up to `head`, then what waited in the inbox above
+    `first` and up to `tail` when the first page was made; all are pinned, so that an event that
+    moves meanwhile is seen exactly once. `in_inbox` says in which part the page begins and `at` the
+    last position seen there.
     """
 
+    floor: int
     head: int
+    first: int
     tail: int
     in_inbox: bool
     at: int
@@ -35,7 +42,7 @@ class Place:
     @property
     def untouched(self) -> bool:
         """Whether nothing was seen yet of the second part of the listing."""
-        return self.at == (0 if self.in_inbox else self.head + 1)
+        return self.at == (self.first if self.in_inbox else self.head + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +52,17 @@ class EventsQuery:
     limit: int
     descending: bool = False
     types: tuple[str, ...] = ()
+    thread_id: str | None = None
     times: TimeRange = ANY_TIME
     after_seq: int = 0
     before_seq: int | None = None
+    around: Around | None = None
     max_bytes: int = PAGE_BYTES
 
     @property
     def log_only(self) -> bool:
         """Whether what waits in the inbox is left out: it has neither position nor time."""
-        return bool(self.times) or self.before_seq is not None
+        return bool(self.times) or self.before_seq is not None or self.around is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +78,15 @@ def list_events(
 ) -> EventsPage:
     """A page of a session's events: its log, then its inbox; the reverse when descending.
 
-    Raises NOT_FOUND.
+    It may hold fewer events than there is room for, even none, before the listing ends. Raises
+    NOT_FOUND, and INVALID_ARGUMENT for a place in the log that there is not.
     """
     state = tx.state(ref)
     if state is None:
         raise not_found(ref)
-    pager = _Pager(tx, ref.session_id, query)
-    place = place or _start(query, state.head_seq, state.inbox_tail)
+    threads = _threads(tx, state, query.thread_id)
+    pager = _Pager(tx, ref.session_id, query, threads)
+    place = place or _start(tx, state, query, threads)
     events, following = pager.part(place, query.limit, query.max_bytes)
     if following is None or not following.untouched:
         return EventsPage(events, following)
@@ -90,13 +101,45 @@ def list_events(
     return EventsPage(events, following)
 
 
-def _start(query: EventsQuery, head: int, tail: int) -> Place:
-    upto = head if query.before_seq is None else min(head, query.before_seq - 1)
+def thread_not_found(thread_id: str) -> DroverError:
+    """The refusal of a thread that the session does not have."""
+    return DroverError(Reason.NOT_FOUND, f"thread {thread_id} not found")
+
+
+def _threads(tx: Transaction, state: SessionState, thread_id: str | None) -> tuple[str, ...]:
+    """What the events of a thread have as their `thread_id`."""
+    if thread_id is None:
+        return ()
+    if thread_id == state.primary_thread_id:
+        return "", thread_id
+    if not any(thread.id == thread_id for thread in tx.threads(state.id)):
+        raise thread_not_found(thread_id)
+    return (thread_id,)
+
+
+def _start(
+    tx: Transaction, state: SessionState, query: EventsQuery, threads: tuple[str, ...]
+) -> Place:
+    floor, upto = query.after_seq, state.head_seq
+    if query.before_seq is not None:
+        upto = min(upto, query.before_seq - 1)
+    if query.times.low is not None:
+        floor = max(floor, bounds.first_at(tx, state.id, state.head_seq, query.times.low) - 1)
+    if query.times.high is not None:
+        upto = min(upto, bounds.first_at(tx, state.id, state.head_seq, query.times.high + 1) - 1)
+    if query.around is not None:
+        match = LogQuery(0, 0, 0, 0, types=query.types, threads=threads)
+        floor, upto = bounds.around(tx, state, match, query.around)
+    # The primary thread's inbox is the session's, and no other thread has one.
+    waits = not query.log_only and len(threads) != 1 and state.waiting.total
+    oldest = tx.waiting(state.id, tuple(InputClass), 1) if waits else []
+    first = oldest[0].position - 1 if oldest else state.inbox_tail
+    place = Place(floor, upto, first, state.inbox_tail, in_inbox=False, at=floor)
     if not query.descending:
-        return Place(upto, tail, in_inbox=False, at=query.after_seq)
-    if query.log_only:
-        return Place(upto, tail, in_inbox=False, at=upto + 1)
-    return Place(upto, tail, in_inbox=True, at=tail + 1)
+        return place
+    if oldest:
+        return dataclasses.replace(place, in_inbox=True, at=state.inbox_tail + 1)
+    return dataclasses.replace(place, at=upto + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +147,7 @@ class _Pager:
     tx: Transaction
     session_id: str
     query: EventsQuery
+    threads: tuple[str, ...]
 
     def part(
         self, place: Place, room: int, max_bytes: int
@@ -115,32 +159,32 @@ class _Pager:
     def _log_part(
         self, place: Place, room: int, max_bytes: int
     ) -> tuple[list[event_pb2.Event], Place | None]:
-        query = self.query
-        after, upto = (place.at, place.head)
-        if query.descending:
-            after, upto = query.after_seq, place.at - 1
-        events, more = self.tx.log(
-            self.session_id,
-            LogQuery(after, upto, room, max_bytes, query.descending, query.types, query.times),
+        back = self.query.descending
+        after, upto = (place.floor, place.at - 1) if back else (place.at, place.head)
+        query = bounds.window(
+            LogQuery(after, upto, room, max_bytes, back, self.query.types, self.threads)
         )
+        events, more = self.tx.log(self.session_id, query)
         if more:
             return events, dataclasses.replace(place, at=events[-1].seq)
-        if query.descending or query.log_only:
+        if (query.after, query.upto) != (after, upto):
+            return events, dataclasses.replace(place, at=query.after + 1 if back else query.upto)
+        if back or place.first == place.tail:
             return events, None
-        return events, dataclasses.replace(place, in_inbox=True, at=0)
+        return events, dataclasses.replace(place, in_inbox=True, at=place.first)
 
     def _inbox_part(
         self, place: Place, room: int, max_bytes: int
     ) -> tuple[list[event_pb2.Event], Place | None]:
-        query = self.query
-        after, upto = (0, place.at - 1) if query.descending else (place.at, place.tail)
+        back = self.query.descending
+        after, upto = (place.first, place.at - 1) if back else (place.at, place.tail)
         entries, more = self.tx.inbox(
             self.session_id,
-            InboxQuery(place.head, after, upto, room, max_bytes, query.descending, query.types),
+            InboxQuery(place.head, after, upto, room, max_bytes, back, self.query.types),
         )
         events = [entry.event for entry in entries]
         if more:
             return events, dataclasses.replace(place, at=entries[-1].position)
-        if not query.descending:
+        if not back:
             return events, None
         return events, dataclasses.replace(place, in_inbox=False, at=place.head + 1)

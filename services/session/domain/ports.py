@@ -78,7 +78,9 @@ ANY_TIME = TimeRange()
 class LogQuery:
     """A slice of a log: positions above `after` and up to `upto`, at most `limit` events.
 
-    `max_bytes` bounds the slice too, but never below one event. No `types` means all.
+    `max_bytes` bounds the slice too, but never below one event. A descending one begins at `upto`,
+    which the log has reached. No `types` means all. `threads` are values of the events'
+    `thread_id`: that of a child thread alone, or the two that stand for the primary one.
     """
 
     after: int
@@ -86,8 +88,13 @@ class LogQuery:
     limit: int
     max_bytes: int
     descending: bool = False
-    types: Collection[str] = ()
-    times: TimeRange = ANY_TIME
+    types: Sequence[str] = ()
+    threads: Sequence[str] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether a store finds what matches without reading what does not."""
+        return not self.threads or (len(self.threads) == 1 and not self.types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +239,14 @@ class Transaction(Protocol):
         self, session_id: str, kinds: Collection[InputClass], limit: int
     ) -> list[InboxEntry]:
         """The oldest events of these classes that nobody has taken."""
+        ...
+
+    def positions(self, session_id: str, query: LogQuery) -> list[int]:
+        """The positions of a slice, whatever it takes in bytes."""
+        ...
+
+    def stamps(self, session_id: str, seqs: Collection[int]) -> dict[int, int]:
+        """When the events at these positions entered the log, in microseconds since 1970."""
         ...
 
     def take(self, session_id: str, taken: Sequence[tuple[int, int]]) -> None:

@@ -168,6 +168,14 @@ class SessionState:
         return other
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a session was forked: its log up to `seq` is that session's, with what it used."""
+
+    session_id: str
+    seq: int
+
+
 @dataclass(slots=True)
 class SessionDetails:
     """What of a session seldom changes and may be large: the snapshots that it works with."""
@@ -177,6 +185,7 @@ class SessionDetails:
     environment: environment_pb2.EnvironmentConfig
     title: str | None = None
     metadata: dict[str, str] = field(default_factory=dict)
+    origin: Origin | None = None
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ def session(snapshot: Snapshot) -> pb.Session:
         agent=details.agent,
         environment_id=details.environment_id,
         environment=details.environment,
-        status=_STATUSES[state.status],
+        status=STATUSES[state.status],
         title=details.title,
         metadata=details.metadata,
         stats=pb.SessionStats(
@@ -37,6 +37,9 @@ def session(snapshot: Snapshot) -> pb.Session:
         updated_at=timestamp(state.updated_at),
         primary_thread_id=state.primary_thread_id,
     )
+    if details.origin is not None:
+        view.forked_from.session_id = details.origin.session_id
+        view.forked_from.seq = details.origin.seq
     if state.archived_at is not None:
         view.archived_at.CopyFrom(timestamp(state.archived_at))
     return view
@@ -51,7 +54,7 @@ def thread(one: ThreadState, state: SessionState, details: SessionDetails, now: 
         session_id=one.session_id,
         parent_thread_id=one.parent_thread_id,
         agent=_thread_agent(details.agent),
-        status=_STATUSES[thread_status(one, state)],
+        status=STATUSES[thread_status(one, state)],
         created_at=timestamp(one.created_at),
         updated_at=timestamp(one.updated_at),
     )
@@ -87,7 +90,7 @@ def _thread_agent(agent: agent_pb2.SessionAgent) -> agent_pb2.ThreadAgent:
     )
 
 
-_STATUSES: Mapping[Status, pb.SessionStatus.ValueType] = {
+STATUSES: Mapping[Status, pb.SessionStatus.ValueType] = {
     Status.IDLE: pb.SESSION_STATUS_IDLE,
     Status.RUNNING: pb.SESSION_STATUS_RUNNING,
     Status.RESCHEDULING: pb.SESSION_STATUS_RESCHEDULING,

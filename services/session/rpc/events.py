@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from drover.session.v1 import session_service_pb2 as pb
@@ -13,6 +14,7 @@ from services.session.domain import event as events_of
 from services.session.domain.accept import accept
 from services.session.domain.admission import refuse
 from services.session.domain.append import Holder, emit
+from services.session.domain.bounds import Around
 from services.session.domain.listing import EventsQuery, Place, list_events
 from services.session.rpc.parts import ref, time_range
 
@@ -25,6 +27,14 @@ if TYPE_CHECKING:
 
 _DEFAULT_LIMIT: Final = 1000
 
+_OTHER_BOUNDS: Final = (
+    "after_seq",
+    "before_seq",
+    "created_at_gt",
+    "created_at_gte",
+    "created_at_lt",
+    "created_at_lte",
+)
 
 class EventsRpc(SessionServiceServicer):
     """The part of the service that is about single events."""
@@ -42,15 +52,7 @@ class EventsRpc(SessionServiceServicer):
             session,
             query,
             # The page size is the caller's to change from page to page.
-            scope=(
-                "events",
-                session,
-                query.descending,
-                query.types,
-                query.times,
-                query.after_seq,
-                query.before_seq,
-            ),
+            scope=("events", session, dataclasses.replace(query, limit=0)),
             page=request.page if request.HasField("page") else None,
         )
         return pb.GetEventsResponse(data=events, next_page=next_page)
@@ -78,14 +80,14 @@ async def list_page(
     """A page of events, and the cursor of the next one."""
     place = None
     if page is not None:
-        head, tail, in_inbox, at = parts.cursors.open(scope, page)
-        place = Place(int(head or 0), int(tail or 0), bool(in_inbox), int(at or 0))
+        *pinned, in_inbox, at = parts.cursors.open(scope, page)
+        floor, head, first, tail = (int(one or 0) for one in pinned)
+        place = Place(floor, head, first, tail, bool(in_inbox), int(at or 0))
     result = await parts.store.read(lambda tx: list_events(tx, session, query, place))
     following = result.next
     if following is None:
         return result.events, None
-    values = [following.head, following.tail, following.in_inbox, following.at]
-    return result.events, parts.cursors.seal(scope, values)
+    return result.events, parts.cursors.seal(scope, dataclasses.astuple(following))
 
 
 def _query(request: pb.GetEventsRequest) -> EventsQuery:
@@ -101,7 +103,21 @@ def _query(request: pb.GetEventsRequest) -> EventsQuery:
             gte=request.created_at_gte if request.HasField("created_at_gte") else None,
             lt=request.created_at_lt if request.HasField("created_at_lt") else None,
             lte=request.created_at_lte if request.HasField("created_at_lte") else None,
+        thread_id=request.thread_id if request.HasField("thread_id") else None,
         ),
         after_seq=request.after_seq if request.HasField("after_seq") else 0,
         before_seq=request.before_seq if request.HasField("before_seq") else None,
     )
+        around=_around(request),
+
+
+def _around(request: pb.GetEventsRequest) -> Around | None:
+    for neighbours in ("events_before", "events_after"):
+        if request.HasField(neighbours) and not request.HasField("around_event_id"):
+            raise refuse(neighbours, "counts from around_event_id, which is not given")
+    if not request.HasField("around_event_id"):
+        return None
+    for other in _OTHER_BOUNDS:
+        if request.HasField(other):
+            raise refuse(other, "is not given together with around_event_id")
+    return Around(request.around_event_id, request.events_before, request.events_after)

@@ -12,10 +12,10 @@ from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from services.session.domain.accept import not_found
 from services.session.domain.admission import refuse
-from services.session.domain.ports import LogQuery
+from services.session.domain.listing import thread_not_found
+from services.session.domain.ports import InboxQuery, LogQuery
 from services.session.feed import event_frame
 from services.session.rpc.parts import Context, ref
-from services.session.rpc.threads import thread_not_found
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from chassis.errors import DroverError, Reason
 from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from services.session.domain import lifecycle, view
-from services.session.domain.listing import EventsQuery
+from services.session.domain.listing import EventsQuery, thread_not_found
 from services.session.domain.session import Status
 from services.session.rpc.events import list_page
 from services.session.rpc.lists import statuses
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
     from services.session.rpc.parts import Parts
 
 _DEFAULT_LIMIT: Final = 1000
-
-
-def thread_not_found(thread_id: str) -> DroverError:
-    """The refusal of a thread that the session does not have."""
-    return DroverError(Reason.NOT_FOUND, f"thread {thread_id} not found")
 
 
 class ThreadsRpc(SessionServiceServicer):
@@ -66,15 +60,12 @@ class ThreadsRpc(SessionServiceServicer):
         self, request: pb.GetThreadEventsRequest, _context: object
     ) -> pb.GetThreadEventsResponse:
         """The log of one thread."""
-        if not any(one.id == request.thread_id for one in await self._threads(request.session_id)):
-            raise thread_not_found(request.thread_id)
-        # The session's own log is the primary thread's, and there is no other yet.
         limit = request.limit if request.HasField("limit") else _DEFAULT_LIMIT
         session = ref(request.session_id)
         events, next_page = await list_page(
             self._parts,
             session,
-            EventsQuery(limit),
+            EventsQuery(limit, thread_id=request.thread_id),
             scope=("thread events", session, request.thread_id),
             page=request.page if request.HasField("page") else None,
         )

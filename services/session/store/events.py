@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, insert, select
 
-from drover.event.v1 import event_pb2
 from services.session.domain.log import micros_of
 from services.session.store.pairs import PAIRS, Pair, columns
 from services.session.store.tables import events
 from storage.prepared import Prepared, PreparedAmong
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from sqlalchemy import Connection
 
-    from services.session.domain.ports import LogEntry, LogQuery
-
-R = TypeVar("R", bound="Sequence[Any]")
+    from services.session.domain.ports import LogEntry
 
 EventRow = tuple[str, int, str, str, str, int, bytes]
 """An event as it is stored: the columns of its table in their order."""
@@ -75,38 +72,3 @@ def find(connection: Connection, session_id: str, event_ids: Collection[str]) ->
     """Events of the log by id, as they are stored."""
     rows = _BODIES.execute(connection, {"session": session_id}, list(event_ids))
     return {row[0]: row[1] for row in rows}
-
-
-def page(
-    connection: Connection, session_id: str, query: LogQuery
-) -> tuple[list[event_pb2.Event], bool]:
-    """A slice of the log, and whether there is more of it."""
-    column = events.c
-    statement = select(column.body).where(
-        column.session_id == session_id, column.seq > query.after, column.seq <= query.upto
-    )
-    if query.types:
-        statement = statement.where(column.type.in_(list(query.types)))
-    if query.times.low is not None:
-        statement = statement.where(column.processed_at >= query.times.low)
-    if query.times.high is not None:
-        statement = statement.where(column.processed_at <= query.times.high)
-    order = column.seq.desc() if query.descending else column.seq
-    rows = connection.execute(statement.order_by(order).limit(query.limit + 1))
-    kept, more = within(rows, query.limit, query.max_bytes)
-    return [event_pb2.Event.FromString(row[0]) for row in kept], more
-
-
-def within(rows: Iterable[R], limit: int, max_bytes: int) -> tuple[list[R], bool]:
-    """The first rows that fit the limits, at least one, and whether any are left.
-
-    The first column is the body, which counts against `max_bytes`.
-    """
-    taken: list[R] = []
-    used = 0
-    for row in rows:
-        if taken and (len(taken) == limit or used + len(row[0]) > max_bytes):
-            return taken, True
-        taken.append(row)
-        used += len(row[0])
-    return taken, False

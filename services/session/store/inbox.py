@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import (
     Integer,
     String,
-    and_,
     bindparam,
     column,
     func,
     insert,
-    or_,
     select,
     true,
     update,
@@ -21,17 +19,14 @@ from sqlalchemy import (
 from drover.event.v1 import event_pb2
 from services.session.domain.event import InputClass
 from services.session.domain.ports import InboxEntry
-from services.session.store.events import within
 from services.session.store.pairs import PAIRS, SESSIONS, Pair, columns
-from services.session.store.tables import events, inbox
+from services.session.store.tables import inbox
 from storage.prepared import Prepared, PreparedAmong
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from sqlalchemy import Connection
-
-    from services.session.domain.ports import InboxQuery
 
 InboxRow = tuple[str, int, str, int, str, int | None, bytes]
 """An event that waits, as it is stored: the columns of its table in their order."""
@@ -143,34 +138,3 @@ def find(connection: Connection, session_id: str, event_ids: Collection[str]) ->
 def id_pairs(connection: Connection, pairs: Collection[Pair]) -> set[Pair]:
     """Those of several sessions' ids that wait in their inboxes. PostgreSQL only."""
     return {(row[0], row[1]) for row in _ID_PAIRS.execute(connection, columns(pairs))}
-
-
-def page(
-    connection: Connection, session_id: str, query: InboxQuery
-) -> tuple[list[InboxEntry], bool]:
-    """A slice of what waited when the log's head was where the query says."""
-    of = inbox.c
-    moved = and_(events.c.session_id == of.session_id, events.c.seq == of.taken_seq)
-    body = func.coalesce(events.c.body, of.body)
-    statement = (
-        select(body, of.position, of.kind, of.type, of.taken_seq)
-        .select_from(inbox.outerjoin(events, moved))
-        .where(
-            of.session_id == session_id,
-            of.position > query.after,
-            of.position <= query.upto,
-            or_(of.taken_seq.is_(None), of.taken_seq > query.head),
-        )
-    )
-    if query.types:
-        statement = statement.where(of.type.in_(list(query.types)))
-    order = of.position.desc() if query.descending else of.position
-    rows = connection.execute(statement.order_by(order).limit(query.limit + 1))
-    kept, more = within(rows, query.limit, query.max_bytes)
-    entries = [
-        InboxEntry(
-            position, InputClass(kind), event_type, event_pb2.Event.FromString(body), taken_seq
-        )
-        for body, position, kind, event_type, taken_seq in kept
-    ]
-    return entries, more

@@ -27,6 +27,7 @@ from drover.environment.v1 import environment_pb2
 from services.session.domain.ports import Need
 from services.session.domain.session import (
     Activity,
+    Origin,
     SessionDetails,
     SessionRef,
     SessionState,
@@ -267,7 +268,7 @@ def stored(state: SessionState) -> SessionRow:
 
 def restored_details(row: SessionRow) -> SessionDetails:
     """The large part of a session as the domain knows it."""
-    _, environment_id, title, metadata, agent, environment = row
+    _, environment_id, title, metadata, agent, environment, forked_from, forked_seq = row
     return SessionDetails(
         environment_id=environment_id,
         agent=agent_pb2.SessionAgent.FromString(agent),
@@ -287,3 +288,6 @@ def stored_details(session_id: str, large: SessionDetails) -> SessionRow:
         large.agent.SerializeToString(),
         large.environment.SerializeToString(),
     )
+        origin=None if forked_from is None else Origin(forked_from, forked_seq),
+        large.origin and large.origin.session_id,
+        large.origin and large.origin.seq,

@@ -82,6 +82,9 @@ details = Table(
     Column("metadata", String, nullable=False),
     Column("agent", LargeBinary, nullable=False),
     Column("environment", LargeBinary, nullable=False),
+    # Of a fork: the session that it was made from, and how much of the log is that one's.
+    Column("forked_from", String),
+    Column("forked_seq", BigInteger),
 )
 
 threads = Table(
@@ -111,6 +114,16 @@ events = Table(
     Column("processed_at", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
     UniqueConstraint("session_id", "event_id"),
+)
+Index("events_by_type", events.c.session_id, events.c.type, events.c.seq)
+# The primary thread's events, by far the most, are found in the log itself.
+Index(
+    "events_of_child_threads",
+    events.c.session_id,
+    events.c.thread_id,
+    events.c.seq,
+    sqlite_where=text("thread_id <> ''"),
+    postgresql_where=text("thread_id <> ''"),
 )
 
 inbox = Table(

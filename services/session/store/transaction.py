@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drover.event.v1 import event_pb2
-from services.session.store import calls, events, inbox, releases, sessions, threads
+from services.session.store import calls, events, inbox, releases, sessions, slices, threads
 from services.session.store.unit import Known
 from services.session.store.writes import Writes
 from storage import answers
@@ -139,8 +139,15 @@ class SqlTransaction:
 
     def log(self, session_id: str, query: LogQuery) -> tuple[list[event_pb2.Event], bool]:
         """A slice of the log."""
-        pending = (w.events.get(session_id) for w in self._both)
-        return events.page(self._told(*pending), session_id, query)
+        return slices.page(self._with_log(session_id), session_id, query)
+
+    def positions(self, session_id: str, query: LogQuery) -> list[int]:
+        """The positions of a slice."""
+        return slices.positions(self._with_log(session_id), session_id, query)
+
+    def stamps(self, session_id: str, seqs: Collection[int]) -> dict[int, int]:
+        """When events entered the log."""
+        return slices.stamps(self._with_log(session_id), session_id, seqs)
 
     def logged(self, session_id: str, event_ids: Collection[str]) -> set[str]:
         """Those of the ids that are in the log."""
@@ -215,7 +222,7 @@ class SqlTransaction:
             w.inbox.get(session_id) or w.taken.get(session_id) or w.events.get(session_id)
             for w in self._both
         )
-        return inbox.page(self._told(*pending), session_id, query)
+        return slices.inbox_page(self._told(*pending), session_id, query)
 
     # calls
 
@@ -311,6 +318,10 @@ class SqlTransaction:
 
         That is everything, if any of `pending` is something.
         """
+    def _with_log(self, session_id: str) -> Connection:
+        """The connection, once the database was told what was appended to the session."""
+        return self._told(*(w.events.get(session_id) for w in self._both))
+
         if any(pending):
             self._unit.settle(self._writes)
         return self._unit.connection

@@ -154,16 +154,6 @@ async def test_a_slice_is_bounded_in_bytes_but_never_empty(store):
         assert (len(events), more) == (count, True)
 
 
-async def test_the_log_is_filtered_by_type_and_time(store):
-    await create(store)
-    entries = [stamped(1, message("hi", "m1")), stamped(2), stamped(3)]
-    await store.write(lambda tx: tx.append("sesn_1", entries))
-    by_type = dataclasses.replace(EVERYTHING, types=("user.message",))
-    assert seqs(await store.read(lambda tx: tx.log("sesn_1", by_type))) == ([1], False)
-    by_time = dataclasses.replace(EVERYTHING, times=TimeRange(2 * MICROS, 3 * MICROS - 1))
-    assert seqs(await store.read(lambda tx: tx.log("sesn_1", by_time))) == ([2], False)
-
-
 async def test_fields_that_this_release_does_not_know_survive(store):
     await create(store)
     unknown = b"\xba\x3e\x03new"  # field 1,000
