@@ -223,6 +223,14 @@ class Transaction(Protocol):
         """A slice of the log, and whether more of it lies beyond the limits."""
         ...
 
+    def positions(self, session_id: str, query: LogQuery) -> list[int]:
+        """The positions of a slice, whatever it takes in bytes."""
+        ...
+
+    def stamps(self, session_id: str, seqs: Collection[int]) -> dict[int, int]:
+        """When the events at these positions entered the log, in microseconds since 1970."""
+        ...
+
     def logged(self, session_id: str, event_ids: Collection[str]) -> set[str]:
         """Those of the ids that are in the log."""
         ...
@@ -239,14 +247,6 @@ class Transaction(Protocol):
         self, session_id: str, kinds: Collection[InputClass], limit: int
     ) -> list[InboxEntry]:
         """The oldest events of these classes that nobody has taken."""
-        ...
-
-    def positions(self, session_id: str, query: LogQuery) -> list[int]:
-        """The positions of a slice, whatever it takes in bytes."""
-        ...
-
-    def stamps(self, session_id: str, seqs: Collection[int]) -> dict[int, int]:
-        """When the events at these positions entered the log, in microseconds since 1970."""
         ...
 
     def take(self, session_id: str, taken: Sequence[tuple[int, int]]) -> None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from services.session.rpc.parts import Parts
 
 _DEFAULT_LIMIT: Final = 1000
-
 _OTHER_BOUNDS: Final = (
     "after_seq",
     "before_seq",
@@ -35,6 +34,7 @@ _OTHER_BOUNDS: Final = (
     "created_at_lt",
     "created_at_lte",
 )
+
 
 class EventsRpc(SessionServiceServicer):
     """The part of the service that is about single events."""
@@ -98,17 +98,17 @@ def _query(request: pb.GetEventsRequest) -> EventsQuery:
         limit=request.limit if request.HasField("limit") else _DEFAULT_LIMIT,
         descending=request.order == pb.SORT_ORDER_DESC,
         types=tuple(sorted(set(request.types))),
+        thread_id=request.thread_id if request.HasField("thread_id") else None,
         times=time_range(
             gt=request.created_at_gt if request.HasField("created_at_gt") else None,
             gte=request.created_at_gte if request.HasField("created_at_gte") else None,
             lt=request.created_at_lt if request.HasField("created_at_lt") else None,
             lte=request.created_at_lte if request.HasField("created_at_lte") else None,
-        thread_id=request.thread_id if request.HasField("thread_id") else None,
         ),
         after_seq=request.after_seq if request.HasField("after_seq") else 0,
         before_seq=request.before_seq if request.HasField("before_seq") else None,
-    )
         around=_around(request),
+    )
 
 
 def _around(request: pb.GetEventsRequest) -> Around | None:

@@ -275,6 +275,7 @@ def restored_details(row: SessionRow) -> SessionDetails:
         environment=environment_pb2.EnvironmentConfig.FromString(environment),
         title=title,
         metadata=json.loads(metadata),
+        origin=None if forked_from is None else Origin(forked_from, forked_seq),
     )
 
 
@@ -287,7 +288,6 @@ def stored_details(session_id: str, large: SessionDetails) -> SessionRow:
         json.dumps(large.metadata),
         large.agent.SerializeToString(),
         large.environment.SerializeToString(),
-    )
-        origin=None if forked_from is None else Origin(forked_from, forked_seq),
         large.origin and large.origin.session_id,
         large.origin and large.origin.seq,
+    )

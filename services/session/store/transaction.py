@@ -313,15 +313,15 @@ class SqlTransaction:
         """What was written before this transaction, and by it."""
         return self._unit.writes, self._writes
 
+    def _with_log(self, session_id: str) -> Connection:
+        """The connection, once the database was told what was appended to the session."""
+        return self._told(*(w.events.get(session_id) for w in self._both))
+
     def _told(self, *pending: object) -> Connection:
         """The connection, once the database was told what a statement must see.
 
         That is everything, if any of `pending` is something.
         """
-    def _with_log(self, session_id: str) -> Connection:
-        """The connection, once the database was told what was appended to the session."""
-        return self._told(*(w.events.get(session_id) for w in self._both))
-
         if any(pending):
             self._unit.settle(self._writes)
         return self._unit.connection
