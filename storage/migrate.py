@@ -61,11 +61,9 @@ async def _persist(connections: Connections, schema: Schema, address: Address) -
                 revision = await connection.run_sync(advance, schema)
                 await driver.execute("COMMIT")
             except BaseException:
-                driver.terminate()  # which rolls back
-                await connection.invalidate()
+                await connections.give_up(connection, driver)  # which rolls back
                 raise
-            finally:
-                await connection.close()
+            await connections.give_back(connection, driver)
         except Exception as cause:
             failure = explain(cause)
             if failure is None or not failure.again or loop.time() - asked > patience:

@@ -136,9 +136,7 @@ class PostgresDatabase:
         connection, driver = await self._connections.take()
         ended = False
         try:
-            # Answered at once or never: so a connection that leads nowhere is found out while
-            # there is time for another.
-            await driver.execute(begin, timeout=_PROMPT)
+            await self._begin(driver, begin)
             try:
                 result = await connection.run_sync(fn)
             except Exception:
@@ -148,14 +146,20 @@ class PostgresDatabase:
             status = await (driver.execute("COMMIT") if begin is _READ else _commit(driver))
             ended = True
         finally:
-            if not ended:
-                driver.terminate()
-                await connection.invalidate()
-            await connection.close()
+            end = self._connections.give_back if ended else self._connections.give_up
+            await end(connection, driver)
         if status != "COMMIT":
             msg = "a statement failed and its transaction went on"  # the server rolled it back
             raise RuntimeError(msg)
         return result
+
+    async def _begin(self, driver: asyncpg.Connection[Any], begin: str) -> None:
+        """Begins at once or never: a connection that leads nowhere leaves time for another."""
+        try:
+            await driver.execute(begin, timeout=_PROMPT)
+        except TimeoutError:
+            self._connections.doubt()
+            raise
 
 
 class _UnknownOutcomeError(ConnectionError):
@@ -164,6 +168,9 @@ class _UnknownOutcomeError(ConnectionError):
 
 async def _commit(driver: asyncpg.Connection[Any]) -> str:
     """Commits; the answer is what the server made of it."""
+    if driver.is_closed():
+        msg = "the connection was closed before the commit"
+        raise ConnectionResetError(msg)
     try:
         return cast("str", await driver.execute("COMMIT"))
     except (Exception, asyncio.CancelledError) as cause:  # cancelled by our own time limit alone

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,6 +64,11 @@ class Cluster:
     def pause(self) -> None:
         """SIGSTOP to every process of the server: connections hang, and so do new ones."""
         self._signal(signal.SIGSTOP)
+
+    def stall(self, backends: Iterable[int]) -> None:
+        """SIGSTOP to the server's processes of some connections; `resume` ends that too."""
+        for pid in backends:
+            os.kill(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT to every process of the server."""
