@@ -63,10 +63,15 @@ class GrpcServer:
         port = self._server.add_insecure_port(self._listen)
         host = self._listen.rpartition(":")[0]
         self._address = self._listen if host == "unix" else f"{host}:{port}"
-        for name in names:
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self.report(serving=True)
         await self._server.start()
         structlog.get_logger("chassis.grpc").info("listening", address=self._address)
+
+    async def report(self, *, serving: bool) -> None:
+        """Answers health checks so from now on; whatever is reported, calls are taken."""
+        status = health_pb2.HealthCheckResponse
+        for name in ("", *self._registrar.services):
+            await self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
 
     async def stop(self, grace: float = 5.0) -> None:
         """Reports NOT_SERVING, refuses new calls, and cancels what still runs after `grace` s."""

@@ -26,6 +26,7 @@ from services.hands.store.journal import SqlJournal
 from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
 from storage import open_database
+from storage.health import follow
 from storage.settings import DatabaseSettings
 
 SERVICE: Final = "hands"
@@ -122,6 +123,8 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     server.add(add_HandsServiceServicer_to_server, HandsRpc(executor, workspaces, backend.name))
     await server.start()
     stack.push_async_callback(_stop, server, executor, pool)
+    health = tasks.create_task(follow(database, server), name="health")
+    stack.callback(health.cancel)
     return server
 
 

@@ -24,6 +24,7 @@ from services.registry.store.agents import SqlAgentStore
 from services.registry.store.environments import SqlEnvironmentStore
 from services.registry.store.schema import SCHEMA
 from storage import open_database
+from storage.health import follow
 from storage.once import Answers
 from storage.settings import DatabaseSettings
 
@@ -57,6 +58,8 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
     stack.callback(sweep.cancel)
     await server.start()
     stack.push_async_callback(server.stop)
+    health = tasks.create_task(follow(database, server))
+    stack.callback(health.cancel)
     return server
 
 

@@ -446,3 +446,15 @@ async def test_every_call_is_counted_with_its_method_and_its_outcome(stack, prob
 
     assert count("One", "OK") == 1
     assert [count(kind, "NOT_FOUND") for kind in ("One", "Down", "Up", "Both")] == [1, 1, 1, 1]
+
+
+async def test_health_is_as_the_service_reports_it_and_calls_are_taken_all_the_same(
+    server, channel
+) -> None:
+    stub = health_pb2_grpc.HealthStub(channel)
+    for serving, expected in ((False, "NOT_SERVING"), (True, "SERVING")):
+        await server.report(serving=serving)
+        for name in ("", SERVICE):
+            answer = await stub.Check(health_pb2.HealthCheckRequest(service=name))
+            assert health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status) == expected
+        await Client(channel).one(note())
