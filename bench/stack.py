@@ -41,8 +41,11 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def running_stack(brains: int = 2) -> AsyncIterator[Stack]:
-    """Starts the model double and `drover up`; stops both at the end."""
+async def running_stack(brains: int = 2, *, database_url: str = "") -> AsyncIterator[Stack]:
+    """Starts the model double and `drover up`; stops both at the end.
+
+    Without a database's URL the stack keeps its data in SQLite files.
+    """
     port = free_port()
     model_url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="drover-bench-") as folder:
@@ -52,6 +55,8 @@ async def running_stack(brains: int = 2) -> AsyncIterator[Stack]:
             "ANTHROPIC_API_KEY": "bench",
             "ANTHROPIC_BASE_URL": model_url,
         }
+        if database_url:
+            environment["DROVER_DATABASE_URL"] = database_url
         model = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.doubles.messages_api",
             "--port", str(port), "--mode", "bench",

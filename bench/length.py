@@ -1,0 +1,142 @@
+"""What a long log costs: a slice of it, and a turn at its end, beside the same in a short one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bench import baseline, seeding, turns
+from bench.client import Connection
+from bench.report import Report
+from bench.stack import Stack, running_stack
+from bench.statistics import Distribution
+from chassis.grpc.channel import open_channel
+from chassis.secret import Secret
+from drover.session.v1 import session_service_pb2 as pb
+from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
+from tests.doubles.postgres import running_cluster
+
+SLICE_GOAL: Final = "≤ 1.2"
+TURN_GOAL: Final = "≤ 2"
+SHORT, LONG, WORKED = 100, 100_000, 10_000
+"""Events of the logs that slices are read of, and of those that turns are added to."""
+
+_PAGE: Final = 20
+
+
+async def measure(report: Report, *, scale: float) -> None:
+    """Both databases, one after the other."""
+    with running_cluster() as cluster:
+        for name, url in (("SQLite", ""), ("PostgreSQL", cluster.new_database())):
+            async with _opened(url) as long:
+                await _slices(report, long, name, rounds=max(20, int(200 * scale)))
+                await _turns(report, long, name, rounds=max(5, int(20 * scale)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Long:
+    """A stack, and how to reach its session service directly."""
+
+    stack: Stack
+    address: str
+    token: Secret
+    sessions: Any
+    body: dict[str, str]
+
+    async def session(self, connection: Connection, events: int) -> str:
+        """A session with about so many events."""
+        session = await turns.new_session(connection, self.body)
+        await seeding.grow(
+            self.address, self.token, session, max(1, events // seeding.EVENTS_A_TURN)
+        )
+        return session
+
+
+@asynccontextmanager
+async def _opened(database_url: str) -> AsyncIterator[_Long]:
+    async with running_stack(database_url=database_url) as stack:
+        run = stack.data / "run"
+        token = Secret((run / "token").read_text().strip())
+        address = (run / "session.address").read_text().strip()
+        connection = stack.connect()
+        body = await turns.prepare(connection)
+        await connection.close()
+        async with open_channel(address, token) as channel:
+            yield _Long(stack, address, token, SessionServiceStub(channel), body)
+
+
+async def _slices(report: Report, long: _Long, name: str, *, rounds: int) -> None:
+    """Every kind of slice, of the short and the long log in turns."""
+    connection = long.stack.connect()
+    logs = [await long.session(connection, events) for events in (SHORT, LONG)]
+    await connection.close()
+    requests = [await _requests(long.sessions, session) for session in logs]
+    samples: dict[tuple[str, int], list[float]] = {}
+    for _ in range(rounds + 1):
+        for kind in requests[0]:
+            for which, asked in enumerate(requests):
+                start = time.perf_counter()
+                await long.sessions.GetEvents(asked[kind])
+                took = (time.perf_counter() - start) * 1000
+                samples.setdefault((kind, which), []).append(took)
+    for kind in requests[0]:
+        short, other = (Distribution(tuple(samples[kind, which][1:])) for which in (0, 1))
+        report.latency(f"{name}: {kind} of {LONG:,} events", other)
+        ratio = other.percentile(0.5) / short.percentile(0.5)
+        report.figure(f"{name}: {kind}, of {LONG:,} ÷ of {SHORT}", ratio, "×", SLICE_GOAL)
+
+
+async def _requests(sessions: Any, session_id: str) -> dict[str, pb.GetEventsRequest]:
+    def asked(**fields: Any) -> pb.GetEventsRequest:
+        return pb.GetEventsRequest(session_id=session_id, limit=_PAGE, **fields)
+
+    [last] = (await sessions.GetEvents(asked(order=pb.SORT_ORDER_DESC))).data[:1]
+    middle = last.seq // 2
+    [there] = (await sessions.GetEvents(asked(after_seq=middle))).data[:1]
+    second = (await sessions.GetEvents(asked())).next_page
+    return {
+        "first page": asked(),
+        "second page": asked(page=second),
+        "last page": asked(order=pb.SORT_ORDER_DESC),
+        "after a position": asked(after_seq=middle),
+        "before a position": asked(before_seq=middle, order=pb.SORT_ORDER_DESC),
+        "since a time": asked(created_at_gte=there.processed_at),
+        "messages only": asked(types=["agent.message"]),
+        "a type that is rare": asked(types=["session.error"]),
+    }
+
+
+async def _turns(report: Report, long: _Long, name: str, *, rounds: int) -> None:
+    """Turns of fresh and of long sessions, in turns: with a brain that knows the session, and not.
+
+    A brain that has never had a session folds its whole log first; one that had it lately has kept
+    what it folded.
+    """
+    connection = long.stack.connect()
+    grown = [await long.session(connection, WORKED) for _ in range(rounds)]
+    messages = [baseline.history(count) for count in (0, WORKED // seeding.EVENTS_A_TURN)]
+    took: dict[str, list[float]] = {}
+    async with baseline.client(long.stack.model_url) as sdk:
+        for session in grown:
+            fresh = await turns.new_session(connection, long.body)
+            for kind, one in (("fresh", fresh), ("long", session)):
+                async with connection.stream(one) as stream:
+                    for temper in ("cold", "warm"):
+                        lasted = (await turns.turn(connection, one, stream, "hello"))[1]
+                        took.setdefault(f"{kind}, {temper}", []).append(lasted)
+            for kind, history in zip(("fresh", "long"), messages, strict=True):
+                lasted = (await baseline.bare_request(sdk, history))[0]
+                took.setdefault(f"{kind}, bare", []).append(lasted)
+    await connection.close()
+    p50 = {kind: Distribution(tuple(lasted)).percentile(0.5) for kind, lasted in took.items()}
+    for temper in ("cold", "warm"):
+        measured = Distribution(tuple(took[f"long, {temper}"]))
+        report.latency(f"{name}: {temper} turn behind {WORKED:,} events", measured)
+        net = {kind: p50[f"{kind}, {temper}"] - p50[f"{kind}, bare"] for kind in ("fresh", "long")}
+        # The SDK alone takes longer over a long history than a brain that has it ready: then, 0.
+        ratio = max(0.0, net["long"]) / net["fresh"]
+        label = f"{name}: {temper} turn behind {WORKED:,} events ÷ fresh, net of bare"
+        report.figure(label, ratio, "×", TURN_GOAL)
