@@ -33,7 +33,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n drover/session/v1/transfer.proto\x12\x11\x64rover.session.v1\x1a\x1b\x64rover/agent/v1/agent.proto\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\'drover/environment/v1/environment.proto\x1a\x1b\x64rover/event/v1/event.proto\x1a#drover/event/v1/session_event.proto\x1a\x1b\x64rover/event/v1/usage.proto\x1a\x1f\x64rover/session/v1/session.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf9\x01\n\rSessionRecord\x12=\n\x07session\x18\x01 \x01(\x0b\x32\".drover.session.v1.SessionSnapshotB\x06\xaa\x8b&\x02\x38\x01H\x00\x12/\n\x05\x65vent\x18\x02 \x01(\x0b\x32\x16.drover.event.v1.EventB\x06\xaa\x8b&\x02\x38\x01H\x00\x12\x31\n\x07waiting\x18\x03 \x01(\x0b\x32\x16.drover.event.v1.EventB\x06\xaa\x8b&\x02\x38\x01H\x00\x12\x33\n\x03\x65nd\x18\x04 \x01(\x0b\x32$.drover.session.v1.SessionRecordsEndH\x00\x42\x10\n\x06record\x12\x06\x9a\x8b&\x02\x10\x01\"\xb5\x06\n\x0fSessionSnapshot\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x30\n\x06status\x18\x02 \x01(\x0e\x32 .drover.session.v1.SessionStatus\x12\x30\n\x0bstop_reason\x18\x03 \x01(\x0b\x32\x1b.drover.event.v1.StopReason\x12\x12\n\x05title\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x42\n\x08metadata\x18\x05 \x03(\x0b\x32\x30.drover.session.v1.SessionSnapshot.MetadataEntry\x12,\n\x05\x61gent\x18\x06 \x01(\x0b\x32\x1d.drover.agent.v1.SessionAgent\x12\x16\n\x0e\x65nvironment_id\x18\x07 \x01(\t\x12=\n\x0b\x65nvironment\x18\x08 \x01(\x0b\x32(.drover.environment.v1.EnvironmentConfig\x12\x32\n\x07threads\x18\t \x03(\x0b\x32!.drover.session.v1.ThreadSnapshot\x12\x35\n\x08\x61\x63tivity\x18\n \x01(\x0b\x32#.drover.session.v1.ActivitySnapshot\x12-\n\x05usage\x18\x0b \x01(\x0b\x32\x1e.drover.event.v1.UsageSnapshot\x12\x12\n\ngeneration\x18\x0c \x01(\x03\x12.\n\ncreated_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x61rchived_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0b\x66orked_from\x18\x10 \x01(\x0b\x32\x1d.drover.session.v1.ForkOrigin\x12\x0e\n\x06\x65vents\x18\x11 \x01(\x03\x12\x0f\n\x07waiting\x18\x12 \x01(\x03\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x08\n\x06_title\"\x9f\x02\n\x0eThreadSnapshot\x12\x11\n\tthread_id\x18\x01 \x01(\t\x12\x1d\n\x10parent_thread_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x35\n\x08\x61\x63tivity\x18\x03 \x01(\x0b\x32#.drover.session.v1.ActivitySnapshot\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x61rchived_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x13\n\x11_parent_thread_id\"\xd5\x01\n\x10\x41\x63tivitySnapshot\x12\x30\n\x06status\x18\x01 \x01(\x0e\x32 .drover.session.v1.SessionStatus\x12\x31\n\rrunning_since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\x0b\x61\x63tive_time\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\x08\x65nded_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"H\n\x11SessionRecordsEnd\x12\x18\n\x06\x65vents\x18\x01 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x19\n\x07waiting\x18\x02 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n drover/session/v1/transfer.proto\x12\x11\x64rover.session.v1\x1a\x1b\x64rover/agent/v1/agent.proto\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\'drover/environment/v1/environment.proto\x1a\x1b\x64rover/event/v1/event.proto\x1a#drover/event/v1/session_event.proto\x1a\x1b\x64rover/event/v1/usage.proto\x1a\x1f\x64rover/session/v1/session.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf1\x01\n\rSessionRecord\x12\x35\n\x07session\x18\x01 \x01(\x0b\x32\".drover.session.v1.SessionSnapshotH\x00\x12/\n\x05\x65vent\x18\x02 \x01(\x0b\x32\x16.drover.event.v1.EventB\x06\xaa\x8b&\x02\x38\x01H\x00\x12\x31\n\x07waiting\x18\x03 \x01(\x0b\x32\x16.drover.event.v1.EventB\x06\xaa\x8b&\x02\x38\x01H\x00\x12\x33\n\x03\x65nd\x18\x04 \x01(\x0b\x32$.drover.session.v1.SessionRecordsEndH\x00\x42\x10\n\x06record\x12\x06\x9a\x8b&\x02\x10\x01\"\xda\x07\n\x0fSessionSnapshot\x12\x36\n\nsession_id\x18\x01 \x01(\tB\"\xaa\x8b&\x1e\x12\x1c\"\x1a^sesn_[0-9A-Za-z_]{1,100}$\x12\x30\n\x06status\x18\x02 \x01(\x0e\x32 .drover.session.v1.SessionStatus\x12\x30\n\x0bstop_reason\x18\x03 \x01(\x0b\x32\x1b.drover.event.v1.StopReason\x12\x1d\n\x05title\x18\x04 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\x80\x08H\x00\x88\x01\x01\x12[\n\x08metadata\x18\x05 \x03(\x0b\x32\x30.drover.session.v1.SessionSnapshot.MetadataEntryB\x17\xaa\x8b&\x13*\x11\x08\x10\x12\x06\x12\x04\x08\x01\x10@\x1a\x05\x12\x03\x10\x80\x04\x12\x36\n\x05\x61gent\x18\x06 \x01(\x0b\x32\x1d.drover.agent.v1.SessionAgentB\x08\xaa\x8b&\x04\x08\x01\x38\x01\x12#\n\x0e\x65nvironment_id\x18\x07 \x01(\tB\x0b\xaa\x8b&\x07\x12\x05\x08\x01\x10\x80\x01\x12G\n\x0b\x65nvironment\x18\x08 \x01(\x0b\x32(.drover.environment.v1.EnvironmentConfigB\x08\xaa\x8b&\x04\x08\x01\x38\x01\x12?\n\x07threads\x18\t \x03(\x0b\x32!.drover.session.v1.ThreadSnapshotB\x0b\xaa\x8b&\x07\"\x05\x08\x01\x10\x90N\x12=\n\x08\x61\x63tivity\x18\n \x01(\x0b\x32#.drover.session.v1.ActivitySnapshotB\x06\xaa\x8b&\x02\x08\x01\x12-\n\x05usage\x18\x0b \x01(\x0b\x32\x1e.drover.event.v1.UsageSnapshot\x12%\n\ngeneration\x18\x0c \x01(\x03\x42\x11\xaa\x8b&\r\x1a\x0b\x08\x00\x10\xff\xff\xff\xff\xff\xff\xff\x0f\x12.\n\ncreated_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x61rchived_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0b\x66orked_from\x18\x10 \x01(\x0b\x32\x1d.drover.session.v1.ForkOrigin\x12\x18\n\x06\x65vents\x18\x11 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x19\n\x07waiting\x18\x12 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x08\n\x06_title\"\xcb\x02\n\x0eThreadSnapshot\x12\x35\n\tthread_id\x18\x01 \x01(\tB\"\xaa\x8b&\x1e\x12\x1c\"\x1a^sthr_[0-9A-Za-z_]{1,100}$\x12\x1d\n\x10parent_thread_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12=\n\x08\x61\x63tivity\x18\x03 \x01(\x0b\x32#.drover.session.v1.ActivitySnapshotB\x06\xaa\x8b&\x02\x08\x01\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x61rchived_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x13\n\x11_parent_thread_id\"\xd5\x01\n\x10\x41\x63tivitySnapshot\x12\x30\n\x06status\x18\x01 \x01(\x0e\x32 .drover.session.v1.SessionStatus\x12\x31\n\rrunning_since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\x0b\x61\x63tive_time\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\x08\x65nded_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"H\n\x11SessionRecordsEnd\x12\x18\n\x06\x65vents\x18\x01 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x19\n\x07waiting\x18\x02 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,28 +42,52 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SESSIONRECORD'].oneofs_by_name['record']._loaded_options = None
   _globals['_SESSIONRECORD'].oneofs_by_name['record']._serialized_options = b'\232\213&\002\020\001'
-  _globals['_SESSIONRECORD'].fields_by_name['session']._loaded_options = None
-  _globals['_SESSIONRECORD'].fields_by_name['session']._serialized_options = b'\252\213&\0028\001'
   _globals['_SESSIONRECORD'].fields_by_name['event']._loaded_options = None
   _globals['_SESSIONRECORD'].fields_by_name['event']._serialized_options = b'\252\213&\0028\001'
   _globals['_SESSIONRECORD'].fields_by_name['waiting']._loaded_options = None
   _globals['_SESSIONRECORD'].fields_by_name['waiting']._serialized_options = b'\252\213&\0028\001'
   _globals['_SESSIONSNAPSHOT_METADATAENTRY']._loaded_options = None
   _globals['_SESSIONSNAPSHOT_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['session_id']._loaded_options = None
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['session_id']._serialized_options = b'\252\213&\036\022\034\"\032^sesn_[0-9A-Za-z_]{1,100}$'
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['title']._loaded_options = None
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['title']._serialized_options = b'\252\213&\005\022\003\020\200\010'
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['metadata']._loaded_options = None
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['metadata']._serialized_options = b'\252\213&\023*\021\010\020\022\006\022\004\010\001\020@\032\005\022\003\020\200\004'
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['agent']._loaded_options = None
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['agent']._serialized_options = b'\252\213&\004\010\0018\001'
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['environment_id']._loaded_options = None
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['environment_id']._serialized_options = b'\252\213&\007\022\005\010\001\020\200\001'
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['environment']._loaded_options = None
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['environment']._serialized_options = b'\252\213&\004\010\0018\001'
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['threads']._loaded_options = None
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['threads']._serialized_options = b'\252\213&\007\"\005\010\001\020\220N'
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['activity']._loaded_options = None
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['activity']._serialized_options = b'\252\213&\002\010\001'
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['generation']._loaded_options = None
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['generation']._serialized_options = b'\252\213&\r\032\013\010\000\020\377\377\377\377\377\377\377\017'
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['events']._loaded_options = None
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['events']._serialized_options = b'\252\213&\004\032\002\010\000'
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['waiting']._loaded_options = None
+  _globals['_SESSIONSNAPSHOT'].fields_by_name['waiting']._serialized_options = b'\252\213&\004\032\002\010\000'
+  _globals['_THREADSNAPSHOT'].fields_by_name['thread_id']._loaded_options = None
+  _globals['_THREADSNAPSHOT'].fields_by_name['thread_id']._serialized_options = b'\252\213&\036\022\034\"\032^sthr_[0-9A-Za-z_]{1,100}$'
+  _globals['_THREADSNAPSHOT'].fields_by_name['activity']._loaded_options = None
+  _globals['_THREADSNAPSHOT'].fields_by_name['activity']._serialized_options = b'\252\213&\002\010\001'
   _globals['_SESSIONRECORDSEND'].fields_by_name['events']._loaded_options = None
   _globals['_SESSIONRECORDSEND'].fields_by_name['events']._serialized_options = b'\252\213&\004\032\002\010\000'
   _globals['_SESSIONRECORDSEND'].fields_by_name['waiting']._loaded_options = None
   _globals['_SESSIONRECORDSEND'].fields_by_name['waiting']._serialized_options = b'\252\213&\004\032\002\010\000'
   _globals['_SESSIONRECORD']._serialized_start=352
-  _globals['_SESSIONRECORD']._serialized_end=601
-  _globals['_SESSIONSNAPSHOT']._serialized_start=604
-  _globals['_SESSIONSNAPSHOT']._serialized_end=1425
-  _globals['_SESSIONSNAPSHOT_METADATAENTRY']._serialized_start=1368
-  _globals['_SESSIONSNAPSHOT_METADATAENTRY']._serialized_end=1415
-  _globals['_THREADSNAPSHOT']._serialized_start=1428
-  _globals['_THREADSNAPSHOT']._serialized_end=1715
-  _globals['_ACTIVITYSNAPSHOT']._serialized_start=1718
-  _globals['_ACTIVITYSNAPSHOT']._serialized_end=1931
-  _globals['_SESSIONRECORDSEND']._serialized_start=1933
-  _globals['_SESSIONRECORDSEND']._serialized_end=2005
+  _globals['_SESSIONRECORD']._serialized_end=593
+  _globals['_SESSIONSNAPSHOT']._serialized_start=596
+  _globals['_SESSIONSNAPSHOT']._serialized_end=1582
+  _globals['_SESSIONSNAPSHOT_METADATAENTRY']._serialized_start=1525
+  _globals['_SESSIONSNAPSHOT_METADATAENTRY']._serialized_end=1572
+  _globals['_THREADSNAPSHOT']._serialized_start=1585
+  _globals['_THREADSNAPSHOT']._serialized_end=1916
+  _globals['_ACTIVITYSNAPSHOT']._serialized_start=1919
+  _globals['_ACTIVITYSNAPSHOT']._serialized_end=2132
+  _globals['_SESSIONRECORDSEND']._serialized_start=2134
+  _globals['_SESSIONRECORDSEND']._serialized_end=2206
 # @@protoc_insertion_point(module_scope)
