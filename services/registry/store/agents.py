@@ -139,8 +139,11 @@ def _one(workspace_id: str, agent_id: str) -> Select[tuple[bytes, int | None]]:
 def _latest(
     connection: Connection, workspace_id: str, agent_id: str, *, lock: bool = False
 ) -> Agent:
+    if lock:
+        # By itself: joined, a row that another writer has just moved on would no longer be found.
+        connection.execute(select(_A.id).where(_A.id == agent_id).with_for_update())
     query = _one(workspace_id, agent_id).where(_V.version == _A.version)
-    found = connection.execute(query.with_for_update(of=AGENTS) if lock else query).one_or_none()
+    found = connection.execute(query).one_or_none()
     if found is None:
         raise no_agent(agent_id)
     return _agent(found)

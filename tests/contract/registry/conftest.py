@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ from chassis.clock import SystemClock
 from services.registry.store.agents import SqlAgentStore
 from services.registry.store.environments import SqlEnvironmentStore
 from services.registry.store.schema import SCHEMA
-from storage import open_database
+from tests.doubles.databases import migrated
 from tests.doubles.registry_store import MemoryAgentStore, MemoryEnvironmentStore
 
 if TYPE_CHECKING:
@@ -21,31 +22,40 @@ if TYPE_CHECKING:
     from storage import Database
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def database(
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def databases(
     request: pytest.FixtureRequest, tmp_path: Path
-) -> AsyncIterator[Database | None]:
+) -> AsyncIterator[list[Database]]:
+    """One database as two processes have it; none for the store in memory."""
     if request.param == "memory":
-        yield None
+        yield []
         return
-    database = await open_database(f"sqlite:///{tmp_path / 'registry.db'}", SCHEMA)
-    yield database
-    await database.close()
+    url = f"sqlite:///{tmp_path / 'registry.db'}"
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres").new_database()
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(migrated(url, SCHEMA)) for _ in range(2)]
 
 
 @pytest.fixture
-def agents(database: Database | None) -> AgentStore:
-    return (
-        MemoryAgentStore(SystemClock())
-        if database is None
-        else SqlAgentStore(database, SystemClock())
-    )
+def all_agents(databases: list[Database]) -> list[AgentStore]:
+    """Every process's store of one registry."""
+    clock = SystemClock()
+    return [SqlAgentStore(one, clock) for one in databases] or [MemoryAgentStore(clock)]
 
 
 @pytest.fixture
-def environments(database: Database | None) -> EnvironmentStore:
-    return (
-        MemoryEnvironmentStore(SystemClock())
-        if database is None
-        else SqlEnvironmentStore(database, SystemClock())
-    )
+def all_environments(databases: list[Database]) -> list[EnvironmentStore]:
+    """Every process's store of one registry."""
+    clock = SystemClock()
+    return [SqlEnvironmentStore(one, clock) for one in databases] or [MemoryEnvironmentStore(clock)]
+
+
+@pytest.fixture
+def agents(all_agents: list[AgentStore]) -> AgentStore:
+    return all_agents[0]
+
+
+@pytest.fixture
+def environments(all_environments: list[EnvironmentStore]) -> EnvironmentStore:
+    return all_environments[0]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -150,3 +151,26 @@ async def test_versions_are_newest_first_and_paged(agents: AgentStore) -> None:
     assert [one.version for one in page] == [4, 3]
     last = await agents.versions(HOME, "agent_1", Listing(limit=2, after=Position(1)))
     assert last == []
+
+
+async def test_changes_from_all_processes_make_one_line_of_versions(
+    all_agents: list[AgentStore],
+) -> None:
+    await all_agents[0].add(HOME, agent(1))
+    changes = [store.revise(HOME, "agent_1", renamed) for store in all_agents for _ in range(15)]
+    revised = await asyncio.gather(*changes)
+    assert sorted(one.version for one in revised) == list(range(2, len(changes) + 2))
+    listed = await all_agents[-1].versions(HOME, "agent_1", ALL)
+    assert [len(one.name) - len("Ada") for one in listed] == list(range(len(changes), -1, -1))
+
+
+async def test_all_who_archive_at_once_see_one_time(all_agents: list[AgentStore]) -> None:
+    await all_agents[0].add(HOME, agent(1))
+    archived = await asyncio.gather(
+        *[
+            store.archive(HOME, "agent_1", NOON + timedelta(seconds=number))
+            for number in range(8)
+            for store in all_agents
+        ]
+    )
+    assert len({one.archived_at.ToDatetime(UTC) for one in archived}) == 1

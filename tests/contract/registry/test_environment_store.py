@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -141,3 +142,59 @@ async def test_pages_are_newest_first_and_go_on_after_a_position(
     shown = await environments.page(HOME, Listing(limit=10, after=after, include_archived=True))
     assert [one.id for one in hidden] == ["env_3", "env_1"]
     assert [one.id for one in shown] == ["env_3", "env_2", "env_1"]
+
+
+async def test_a_name_that_all_processes_want_at_once_goes_to_one(
+    all_environments: list[EnvironmentStore],
+) -> None:
+    stores = all_environments * 10
+    added = await asyncio.gather(
+        *[store.add(HOME, environment(n, "data")) for n, store in enumerate(stores)],
+        return_exceptions=True,
+    )
+    refused = [one for one in added if isinstance(one, DroverError)]
+    assert {one.reason for one in refused} == {Reason.ALREADY_EXISTS}
+    [kept] = await all_environments[-1].page(HOME, ALL)
+    assert added.count(kept) == 1 == len(added) - len(refused)
+
+
+async def test_a_name_that_several_take_on_at_once_goes_to_one(
+    all_environments: list[EnvironmentStore],
+) -> None:
+    stores = all_environments * 6
+    for number, store in enumerate(stores):
+        await store.add(HOME, environment(number))
+    renamed = await asyncio.gather(
+        *[store.revise(HOME, f"env_{n}", rename("data")) for n, store in enumerate(stores)],
+        return_exceptions=True,
+    )
+    refused = [one for one in renamed if isinstance(one, DroverError)]
+    assert {one.reason for one in refused} == {Reason.ALREADY_EXISTS}
+    assert len(refused) == len(stores) - 1
+    names = [one.name for one in await all_environments[0].page(HOME, ALL)]
+    assert names.count("data") == 1
+
+
+async def test_changes_from_all_processes_are_made_one_after_the_other(
+    all_environments: list[EnvironmentStore],
+) -> None:
+    await all_environments[0].add(HOME, environment(1, "0"))
+
+    def count(stored: Environment) -> Environment:
+        return rename(str(int(stored.name) + 1))(stored)
+
+    stores = all_environments * 15
+    await asyncio.gather(*[store.revise(HOME, "env_1", count) for store in stores])
+    assert (await all_environments[-1].get(HOME, "env_1")).name == str(len(stores))
+
+
+async def test_an_environment_that_several_delete_is_deleted_by_one(
+    all_environments: list[EnvironmentStore],
+) -> None:
+    await all_environments[0].add(HOME, environment(1))
+    deleted = await asyncio.gather(
+        *[store.delete(HOME, "env_1") for store in all_environments * 5], return_exceptions=True
+    )
+    assert deleted.count(None) == 1
+    refused = {one.reason for one in deleted if isinstance(one, DroverError)}
+    assert refused == {Reason.ENVIRONMENT_NOT_FOUND}
