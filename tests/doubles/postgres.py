@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.doubles.ports import free_port
@@ -102,7 +102,8 @@ class Cluster:
         children = Path(f"/proc/{leader}/task/{leader}/children").read_text().split()
         # The leader first: it must not see its children stop and must make no more of them.
         for pid in (leader, *map(int, children)):
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):  # a child that has ended meanwhile
+                os.kill(pid, number)
 
     def _run(self, program: str, *arguments: str) -> str:
         done = subprocess.run(
