@@ -30,8 +30,11 @@ _READ_FENCE: Final = select(_fences.c.generation).where(_this_fence).with_for_up
 _LOCK: Final = select(func.pg_advisory_xact_lock(bindparam("number")))
 _RAISE_FENCE: Final = update(_fences).where(_this_fence).values(generation=bindparam("highest"))
 _ADD_FENCE: Final = insert(_fences)
-_READ: Final = select(_calls.c.tool, _calls.c.generation, _calls.c.starts, _calls.c.result).where(
-    _this_call
+# Locked: a result that is on its way must not come between what is read and what is made of it.
+_READ: Final = (
+    select(_calls.c.tool, _calls.c.generation, _calls.c.starts, _calls.c.result)
+    .where(_this_call)
+    .with_for_update()
 )
 _ADD: Final = insert(_calls)
 _RESTART: Final = (
