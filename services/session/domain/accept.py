@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from services.session.domain.session import SessionRef, SessionState
 
 EVENT_PREFIX = "sevt"
+_THREAD_IS_OURS = frozenset({"user_tool_confirmation", "user_custom_tool_result"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +90,15 @@ def check_ids(events: Sequence[event_pb2.Event]) -> list[str]:
 def repeated(stored: event_pb2.Event, event: event_pb2.Event, path: str) -> event_pb2.Event:
     """The stored event that a repeated id stands for. Raises CONFLICT for a different one."""
     name = events_of.variant(event)
-    if events_of.variant(stored) != name or getattr(stored, name) != getattr(event, name):
-        raise DroverError(Reason.CONFLICT, f"{path}.id: the id belongs to another event")
-    return stored
+    if name == events_of.variant(stored):
+        said, kept = getattr(event, name), getattr(stored, name)
+        if name in _THREAD_IS_OURS:
+            said.ClearField("session_thread_id")
+        elif name == "session_usage":
+            said.usage.active_seconds = kept.usage.active_seconds
+        if said == kept:
+            return stored
+    raise DroverError(Reason.CONFLICT, f"{path}.id: the id belongs to another event")
 
 
 def _answered(events: Sequence[event_pb2.Event]) -> set[str]:

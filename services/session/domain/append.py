@@ -157,9 +157,7 @@ class _Step:
     pending: bool = False
 
     def plan(self, tx: Transaction, request: lease_pb2.AppendEvents) -> None:
-        given = check_ids(request.events)
-        logged = tx.logged(self.state.id, given) if given else set()
-        fresh = [event for event in request.events if event.id not in logged]
+        fresh = self._fresh(tx, request.events)
         # A request whose events are all there was kept before: it has had its input too.
         if fresh or not request.events:
             for entry in inbox.choose(tx, self.state.id, self.state.waiting, request.take):
@@ -173,6 +171,23 @@ class _Step:
             self.state.usage = request.usage.SerializeToString()
         if request.release:
             self._release(tx)
+
+    def _fresh(
+        self, tx: Transaction, events: Sequence[event_pb2.Event]
+    ) -> Sequence[event_pb2.Event]:
+        """The events that the log does not have yet. Raises CONFLICT for the id of another one."""
+        given = check_ids(events)
+        if not given:
+            return events
+        logged = tx.logged(self.state.id, given)
+        # What waits is no brain's, and its id is taken: it will be in the log.
+        known = tx.find(self.state.id, given) if logged or self.state.waiting.total else {}
+        if not known:
+            return events
+        for index, event in enumerate(events):
+            if event.id in known:
+                repeated(known[event.id], event, f"events.{index}")
+        return [event for event in events if event.id not in known]
 
     def _take(self, entry: InboxEntry) -> None:
         self.state.waiting.add(entry.kind, -1)

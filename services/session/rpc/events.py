@@ -16,6 +16,7 @@ from services.session.domain.admission import refuse
 from services.session.domain.append import Holder, emit
 from services.session.domain.bounds import Around
 from services.session.domain.listing import EventsQuery, Place, list_events
+from services.session.rpc.once import Once
 from services.session.rpc.parts import ref, time_range
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from services.session.domain.news import News
     from services.session.domain.ports import Transaction
     from services.session.domain.session import SessionRef
-    from services.session.rpc.parts import Parts
+    from services.session.rpc.parts import Context, Parts
 
 _DEFAULT_LIMIT: Final = 1000
 _OTHER_BOUNDS: Final = (
@@ -58,20 +59,24 @@ class EventsRpc(SessionServiceServicer):
         return pb.GetEventsResponse(data=events, next_page=next_page)
 
     async def EmitEvents(
-        self, request: pb.EmitEventsRequest, _context: object
+        self, request: pb.EmitEventsRequest, context: Context
     ) -> pb.EmitEventsResponse:
         """Sends events to a session: all are stored, or none."""
         parts, session = self._parts, ref(request.session_id)
 
-        def write(tx: Transaction) -> tuple[list[event_pb2.Event], News]:
+        def write(tx: Transaction) -> tuple[pb.EmitEventsResponse, News]:
             if request.generation:
-                return emit(tx, Holder(session, request.generation), request.events, parts.ids)
-            accepted = accept(tx, session, request.events, parts.ids)
-            return accepted.events, accepted.news
+                holder = Holder(session, request.generation)
+                events, news = emit(tx, holder, request.events, parts.ids)
+            else:
+                accepted = accept(tx, session, request.events, parts.ids)
+                events, news = accepted.events, accepted.news
+            return pb.EmitEventsResponse(data=events), news
 
         announce = about.emitting if request.generation else about.accepting
-        stored = await parts.commits.write(write, about=announce(session, request.events))
-        return pb.EmitEventsResponse(data=stored)
+        call = Once(parts, context, pb.EmitEventsResponse, lambda _: request.session_id)
+        answer, _ = await call.commit(write, about=announce(session, request.events))
+        return answer
 
 
 async def list_page(

@@ -16,10 +16,13 @@ from services.session.domain import lifecycle, update, view
 from services.session.domain.ports import About
 from services.session.domain.session import SessionDetails
 from services.session.domain.support import check_environment, check_request
+from services.session.rpc.once import Once
 from services.session.rpc.parts import ref
 
 if TYPE_CHECKING:
-    from services.session.rpc.parts import Parts
+    from services.session.domain.news import News
+    from services.session.domain.ports import Transaction
+    from services.session.rpc.parts import Context, Parts
 
 _log = structlog.get_logger("session.sessions")
 
@@ -31,11 +34,14 @@ class SessionsRpc(SessionServiceServicer):
         self._parts = parts
 
     async def CreateSession(
-        self, request: pb.CreateSessionRequest, _context: object
+        self, request: pb.CreateSessionRequest, context: Context
     ) -> pb.CreateSessionResponse:
         """Creates a session, with input or idle."""
         parts, workspace_id = self._parts, current_call().workspace_id
         check_request(request)
+        call = Once(parts, context, pb.CreateSessionResponse, lambda answer: answer.session.id)
+        if (earlier := await call.earlier()) is not None:
+            return earlier
         agent, environment = await parts.registry.resolve(request.agent, request.environment_id)
         refuse_archived(environment)
         check_environment(environment)
@@ -46,13 +52,17 @@ class SessionsRpc(SessionServiceServicer):
             title=request.title if request.HasField("title") else None,
             metadata=dict(request.metadata),
         )
-        snapshot = await parts.commits.write(
-            lambda tx: lifecycle.create(
+
+        def create(tx: Transaction) -> tuple[pb.CreateSessionResponse, News]:
+            snapshot, news = lifecycle.create(
                 tx, workspace_id, details, request.initial_events, parts.ids
             )
-        )
-        _log.info("session_created", session_id=snapshot.state.id)
-        return pb.CreateSessionResponse(session=view.session(snapshot))
+            return pb.CreateSessionResponse(session=view.session(snapshot)), news
+
+        answer, new = await call.commit(create)
+        if new:
+            _log.info("session_created", session_id=answer.session.id)
+        return answer
 
     async def GetSession(
         self, request: pb.GetSessionRequest, _context: object
@@ -63,40 +73,54 @@ class SessionsRpc(SessionServiceServicer):
         return pb.GetSessionResponse(session=view.session(snapshot))
 
     async def UpdateSession(
-        self, request: pb.UpdateSessionRequest, _context: object
+        self, request: pb.UpdateSessionRequest, context: Context
     ) -> pb.UpdateSessionResponse:
         """Changes a session. A change is an event of its log."""
         parts, session = self._parts, ref(request.session_id)
         update.check(request)
+        call = Once(parts, context, pb.UpdateSessionResponse, lambda answer: answer.session.id)
+        if (earlier := await call.earlier()) is not None:
+            return earlier
         change = update.Change(request)
         if change.names("agent"):
             before = await parts.store.read(lambda tx: lifecycle.read(tx, session))
             update.check_agent_free(before)
             revised = await parts.registry.revise(before.details.agent, request.agent)
             change = update.Change(request, revised, before.details.agent)
-        snapshot = await parts.commits.write(
-            lambda tx: update.update(tx, session, change, parts.ids), about=About(session)
-        )
-        return pb.UpdateSessionResponse(session=view.session(snapshot))
+
+        def write(tx: Transaction) -> tuple[pb.UpdateSessionResponse, News]:
+            snapshot, news = update.update(tx, session, change, parts.ids)
+            return pb.UpdateSessionResponse(session=view.session(snapshot)), news
+
+        answer, _ = await call.commit(write, about=About(session))
+        return answer
 
     async def ArchiveSession(
-        self, request: pb.ArchiveSessionRequest, _context: object
+        self, request: pb.ArchiveSessionRequest, context: Context
     ) -> pb.ArchiveSessionResponse:
         """Ends a session; its log stays readable. Refused while it runs."""
         parts, session = self._parts, ref(request.session_id)
-        snapshot = await parts.commits.write(
-            lambda tx: lifecycle.archive(tx, session, parts.ids), about=About(session, waiting=True)
-        )
-        _log.info("session_archived", session_id=request.session_id)
-        return pb.ArchiveSessionResponse(session=view.session(snapshot))
+        call = Once(parts, context, pb.ArchiveSessionResponse, lambda answer: answer.session.id)
+
+        def archive(tx: Transaction) -> tuple[pb.ArchiveSessionResponse, News]:
+            snapshot, news = lifecycle.archive(tx, session, parts.ids)
+            return pb.ArchiveSessionResponse(session=view.session(snapshot)), news
+
+        answer, new = await call.commit(archive, about=About(session, waiting=True))
+        if new:
+            _log.info("session_archived", session_id=request.session_id)
+        return answer
 
     async def DeleteSession(
-        self, request: pb.DeleteSessionRequest, _context: object
+        self, request: pb.DeleteSessionRequest, context: Context
     ) -> pb.DeleteSessionResponse:
         """Deletes a session with its log. Refused while it runs."""
         parts, session = self._parts, ref(request.session_id)
-        await parts.commits.write(
-            lambda tx: (None, lifecycle.delete(tx, session)), about=About(session)
+        call = Once(parts, context, pb.DeleteSessionResponse, lambda _: "")
+        deleted = pb.DeleteSessionResponse(id=request.session_id)
+        answer, new = await call.commit(
+            lambda tx: (deleted, lifecycle.delete(tx, session)), about=About(session)
         )
-        _log.info("session_deleted", session_id=request.session_id)
-        return pb.DeleteSessionResponse(id=request.session_id)
+        if new:
+            _log.info("session_deleted", session_id=request.session_id)
+        return answer

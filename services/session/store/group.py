@@ -259,16 +259,19 @@ def _prepare_sessions(
     known.sessions.update(rows)
     known.sessions.update(dict.fromkeys(missing - held))
     ours = [about for about in abouts if about.ref is not None and about.ref.session_id in rows]
+    busy = {one for one, row in rows.items() if sessions.restored(row).waiting.total}
     found = _pairs(ours, lambda about: about.found)
+    logged = _pairs(ours, lambda about: about.logged)
     # Behind the locks, so that nothing of it changes before the commit.
-    if pairs := _pairs(ours, lambda about: about.logged) | found:
+    if pairs := logged | found:
         known.events.update(_present(pairs, events.id_pairs(connection, pairs)))
-    if found:
-        known.queued_ids.update(_present(found, inbox.id_pairs(connection, found)))
+    # Where something waits, a brain must not give its id to another event.
+    if pairs := found | {pair for pair in logged if pair[0] in busy}:
+        known.queued_ids.update(_present(pairs, inbox.id_pairs(connection, pairs)))
     if pairs := _pairs(ours, lambda about: about.calls):
         known.calls.update(dict.fromkeys(pairs) | calls.get_pairs(connection, pairs))
     takers = {about.ref.session_id for about in ours if about.waiting and about.ref is not None}
-    _look_at_inboxes(unit, [one for one in takers if sessions.restored(rows[one]).waiting.total])
+    _look_at_inboxes(unit, takers & busy)
     return held
 
 

@@ -265,6 +265,20 @@ def test_a_repeated_id_is_known_after_the_event_was_taken():
     assert world.state.waiting.total == 0
 
 
+def test_a_repeated_answer_is_known_whatever_thread_it_names():
+    world = World()
+    generation = world.open()
+    world.append(generation, running(), custom_use("c1"), idle("c1"), release=True)
+
+    def answer():
+        event = custom_result("c1")
+        event.id, event.user_custom_tool_result.session_thread_id = "mine", "sthr_other"
+        return event
+
+    [first] = world.accept(answer())
+    assert world.accept(answer()) == [first]
+
+
 def test_an_id_that_belongs_to_another_event_is_a_conflict():
     world = World()
     world.accept(message("hi", "mine"))

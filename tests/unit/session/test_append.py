@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chassis.errors import DroverError, Reason
-from drover.event.v1 import event_pb2, usage_pb2
+from drover.event.v1 import event_pb2, session_event_pb2, usage_pb2
 from drover.session.v1 import lease_pb2
 from services.session.domain import lifecycle, view
 from services.session.domain.ports import CallState
@@ -200,6 +200,38 @@ def test_a_repeated_append_appends_and_takes_nothing():
     assert not result.acknowledged[0].taken
     assert result.acknowledged[0].head_seq == 2
     assert world.state.waiting.messages == 1
+
+
+def test_a_repeated_append_is_known_by_what_the_brain_said_not_by_what_was_filled_in():
+    world = World()
+    generation = world.open()
+
+    def usage():
+        return event_pb2.Event(id="u1", session_usage=session_event_pb2.SessionUsageEvent())
+
+    world.append(generation, running())
+    world.clock.move(3)
+    world.append(generation, usage())
+    assert world.log[-1].session_usage.usage.active_seconds == 3
+    world.clock.move(1)
+    assert world.append(generation, usage(), said("on", "e1")).head_seq == 3
+
+
+@pytest.mark.parametrize(
+    "event", [said("another", "e1"), tool_use("e1"), said("in the inbox", "waits")]
+)
+def test_an_append_with_the_id_of_another_event_is_refused_whole(event):
+    world = World(message("one"))
+    generation = world.open()
+    world.append(generation, said("a", "e1"))
+    world.accept(message("later", "waits"))
+    before = world.log
+    for take in (0, ALL):
+        with pytest.raises(DroverError, match=r"events\.1\.id") as refused:
+            world.append(generation, said("new", "e2"), event, take=take)
+        assert refused.value.reason is Reason.CONFLICT
+    assert world.log == before
+    assert texts(world.append(generation, take=ALL).taken) == ["one", "later"]
 
 
 @pytest.mark.parametrize("call", [tool_use("c1"), tool_use("c1", ASK), tool_use("c1", DENY)])
