@@ -88,7 +88,10 @@ def check_ids(events: Sequence[event_pb2.Event]) -> list[str]:
 
 
 def repeated(stored: event_pb2.Event, event: event_pb2.Event, path: str) -> event_pb2.Event:
-    """The stored event that a repeated id stands for. Raises CONFLICT for a different one."""
+    """The stored event that a repeated id stands for. Raises CONFLICT for a different one.
+
+    The repetition is changed: it gets what the service itself puts into an event of its kind.
+    """
     name = events_of.variant(event)
     if name == events_of.variant(stored):
         said, kept = getattr(event, name), getattr(stored, name)
