@@ -22,6 +22,7 @@ from services.session.clients.brain import BrainClient
 from services.session.clients.hands import HandsClient
 from services.session.clients.registry import Registry
 from services.session.commits import Commits, Listener
+from services.session.copying import Copying
 from services.session.dispatch import Dispatcher
 from services.session.domain.cursor import Cursors
 from services.session.feed import Feed
@@ -29,6 +30,7 @@ from services.session.hands import HandReleases
 from services.session.leases import Leases
 from services.session.rpc.parts import Parts
 from services.session.rpc.servicer import SessionRpc
+from services.session.store.copies import SqlCopyStore
 from services.session.store.schema import SCHEMA
 from services.session.store.store import SqlSessionStore
 from storage import open_database
@@ -69,6 +71,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     stack.push_async_callback(database.close)
     store = SqlSessionStore(database, SystemClock())
     stack.push_async_callback(store.close)
+    copying = await stack.enter_async_context(Copying(SqlCopyStore(database, SystemClock())))
 
     feed, leases = Feed(), Leases()
     brains = [BrainClient(address, channel(address)) for address in settings.brain_addresses]
@@ -82,6 +85,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     parts = Parts(
         store=store,
         commits=commits,
+        copying=copying,
         feed=feed,
         leases=leases,
         registry=Registry(channel(settings.registry_address)),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass
-class _Kept:
+class KeptSession:
     state: SessionState
     details: SessionDetails
     threads: dict[str, ThreadState]
@@ -28,7 +28,7 @@ class _Kept:
 
     def copy(self):
         """A copy to change. What is in it is replaced, never changed."""
-        return _Kept(
+        return KeptSession(
             self.state,
             self.details,
             dict(self.threads),
@@ -40,7 +40,7 @@ class _Kept:
 
 @dataclasses.dataclass
 class _Tables:
-    sessions: dict[str, _Kept] = dataclasses.field(default_factory=dict)
+    sessions: dict[str, KeptSession] = dataclasses.field(default_factory=dict)
     releases: dict[int, tuple[HandRelease, int]] = dataclasses.field(default_factory=dict)
     answers: dict[bytes, Kept] = dataclasses.field(default_factory=dict)
 
@@ -101,7 +101,7 @@ class MemoryTransaction:
         return copy.deepcopy(self._kept(session_id).details)
 
     def create(self, state, details, thread):
-        kept = _Kept(state.copy(), copy.deepcopy(details), {thread.id: copy.deepcopy(thread)})
+        kept = KeptSession(state.copy(), copy.deepcopy(details), {thread.id: copy.deepcopy(thread)})
         self._tables.sessions[state.id] = kept
 
     def save(self, state):

@@ -86,7 +86,7 @@ def list_events(
         raise not_found(ref)
     threads = _threads(tx, state, query.thread_id)
     pager = _Pager(tx, ref.session_id, query, threads)
-    place = place or _start(tx, state, query, threads)
+    place = place or begin(tx, state, query, threads)
     events, following = pager.part(place, query.limit, query.max_bytes)
     if following is None or not following.untouched:
         return EventsPage(events, following)
@@ -117,9 +117,10 @@ def _threads(tx: Transaction, state: SessionState, thread_id: str | None) -> tup
     return (thread_id,)
 
 
-def _start(
-    tx: Transaction, state: SessionState, query: EventsQuery, threads: tuple[str, ...]
+def begin(
+    tx: Transaction, state: SessionState, query: EventsQuery, threads: tuple[str, ...] = ()
 ) -> Place:
+    """Where the listing of a query begins. Raises as `list_events`."""
     floor, upto = query.after_seq, state.head_seq
     if query.before_seq is not None:
         upto = min(upto, query.before_seq - 1)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from chassis.ids import IdSource
     from services.session.clients.registry import Registry
     from services.session.commits import Commits
+    from services.session.copying import Copying
     from services.session.domain.cursor import Cursors
     from services.session.domain.ports import SessionStore
     from services.session.feed import Feed
@@ -38,6 +39,7 @@ class Parts:
 
     store: SessionStore
     commits: Commits
+    copying: Copying
     feed: Feed
     leases: Leases
     registry: Registry

@@ -1,0 +1,84 @@
+"""Making sessions in steps: whole in the end, or as if nobody had begun."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import structlog
+
+from services.session.domain.copies import ABANDONED_MICROS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from services.session.domain.copies import CopyStore, CopyTransaction
+
+T = TypeVar("T")
+
+_log = structlog.get_logger("session.copying")
+
+
+class Copying:
+    """Runs the steps of copies, and removes what is left of those that fail.
+
+    What a process leaves that dies over it is removed when one begins the next copy. Used as an
+    async context manager, which ends once everything is cleared away.
+    """
+
+    def __init__(self, store: CopyStore) -> None:
+        self._store = store
+        self._tasks = asyncio.TaskGroup()
+        self._sweeping = False
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._sweep_later()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._tasks.__aexit__(None, None, None)
+
+    async def step(self, fn: Callable[[CopyTransaction], T]) -> T:
+        """Runs one step. Raises what `fn` raises."""
+        return await self._store.step(fn)
+
+    @asynccontextmanager
+    async def making(self, session_id: str) -> AsyncIterator[None]:
+        """Removes the session when the body fails, be it that its caller went away.
+
+        The session was begun before: so nobody removes what another has begun.
+        """
+        self._sweep_later()
+        try:
+            yield
+        except BaseException:
+            # Shielded: who is cancelled goes at once, and it is removed all the same.
+            await asyncio.shield(self._tasks.create_task(self._discard(session_id)))
+            raise
+
+    def _sweep_later(self) -> None:
+        if not self._sweeping:
+            self._sweeping = True
+            self._tasks.create_task(self._sweep())
+
+    async def _sweep(self) -> None:
+        try:
+            for session_id in await self._store.step(
+                lambda tx: tx.abandoned(tx.now() - ABANDONED_MICROS)
+            ):
+                _log.warning("abandoned_copy_found", session_id=session_id)
+                await self._discard(session_id)
+        except Exception as error:  # noqa: BLE001  # tried again with the next copy
+            _log.warning("sweep_failed", cause=repr(error))
+        finally:
+            self._sweeping = False
+
+    async def _discard(self, session_id: str) -> None:
+        try:
+            gone = False
+            while not gone:
+                gone = await self._store.step(lambda tx: tx.discard(session_id))
+        except Exception as error:  # noqa: BLE001  # a later sweep finds it
+            _log.warning("copy_not_removed", session_id=session_id, cause=repr(error))
