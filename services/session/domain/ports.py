@@ -151,6 +151,8 @@ class About:
     found: Collection[str] = ()
     calls: Collection[str] = ()
     waiting: bool = False
+    key: RequestKey | None = None
+    """The request whose `answer` is asked for."""
 
 
 UNKNOWN = About()
@@ -176,8 +178,6 @@ class Transaction(Protocol):
     # sessions and threads
 
     def state(self, ref: SessionRef) -> SessionState | None:
-    key: RequestKey | None = None
-    """The request whose `answer` is asked for."""
         """A session of the caller's workspace, locked for the rest of a writing transaction."""
         ...
 
@@ -271,6 +271,24 @@ class Transaction(Protocol):
         """Writes the state of calls that exist."""
         ...
 
+    # requests that are repeated
+
+    def answer(self, key: RequestKey) -> bytes | None:
+        """What a request was answered before; `None` for one that is to have its effect.
+
+        Other transactions that ask so wait for this one. Raises CONFLICT for a client's key that
+        another request had, and NOT_FOUND when the session that the answer tells about is gone.
+        """
+        ...
+
+    def keep_answer(self, key: RequestKey, answer: bytes, session_id: str) -> None:
+        """Keeps an answer, for as long as the session that it tells about is there."""
+        ...
+
+    def forget_answers(self, limit: int) -> int:
+        """Removes so many answers at most whose time is over; returns how many there were."""
+        ...
+
     # work for others
 
     def needs(self, limit: int, *, settled_micros: int = 0) -> list[Need]:
@@ -304,24 +322,6 @@ class SessionStore(Protocol):
     async def read(self, fn: Callable[[Transaction], T], /) -> T:
         """Runs `fn` on a snapshot of what is committed."""
         ...
-    # requests that are repeated
-
-    def answer(self, key: RequestKey) -> bytes | None:
-        """What a request was answered before; `None` for one that is to have its effect.
-
-        Other transactions that ask so wait for this one. Raises CONFLICT for a client's key that
-        another request had, and NOT_FOUND when the session that the answer tells about is gone.
-        """
-        ...
-
-    def keep_answer(self, key: RequestKey, answer: bytes, session_id: str) -> None:
-        """Keeps an answer, for as long as the session that it tells about is there."""
-        ...
-
-    def forget_answers(self, limit: int) -> int:
-        """Removes so many answers at most whose time is over; returns how many there were."""
-        ...
-
 
     async def write(self, fn: Callable[[Transaction], T], /, *, about: About = UNKNOWN) -> T:
         """Runs `fn` in a transaction and returns once it is durable. Raises what `fn` raises.
