@@ -35,7 +35,10 @@ class Cluster:
         """Makes the data directory."""
         if os.geteuid() == 0:
             shutil.chown(self._directory, "postgres")
-        self._run("initdb", "-D", str(self._data), "--no-sync", "-A", "trust", "-U", _USER)
+        # Whatever the machine speaks: its encoding would not do if that is nothing.
+        language = ("--encoding", "UTF8", "--locale", "C")
+        access = ("--auth", "trust", "--username", _USER)
+        self._run("initdb", "-D", str(self._data), "--no-sync", *language, *access)
         options = {
             "port": self.port,
             "listen_addresses": "127.0.0.1",

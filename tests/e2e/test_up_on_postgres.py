@@ -1,0 +1,102 @@
+"""`drover up` on PostgreSQL: migrates by itself, keeps everything there, tells no password."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli.launched import LaunchedStack
+from tests.doubles.ports import free_port
+from tests.e2e.driving import history, new_session, run_turn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.doubles.postgres import Cluster
+
+DEADLINE = 40.0
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
+    return kept | more
+
+
+def up(data: Path, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "cli.main", "up", "--port", "0", "--data", str(data)],
+        env=dict(variables),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+
+def test_stack_on_postgres_migrates_runs_sessions_and_finds_them_again(
+    tmp_path: Path, postgres: Cluster
+) -> None:
+    url = postgres.new_database()
+    password = url.partition("://drover:")[2].partition("@")[0]
+    variables = environment(DROVER_DATABASE_URL=url)
+    with LaunchedStack(tmp_path, brains=1, environment=variables) as stack:
+        client = stack.target.client()
+        session = new_session(client)
+        run_turn(client, session.id, "Run true")
+        before = [event.id for event in history(client, session.id)]
+        names = ("registry", "session", "hands", "gateway", "brain-1")
+        for pid in [*map(stack.pid_of, names), stack.pid]:
+            assert password.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        told = (tmp_path / "up.log").read_text()
+        logs = {log.name: log.read_text() for log in stack.installation.logs.iterdir()}
+    assert "session      127.0.0.1" in told
+    assert "revision 0001 applied" in told
+    assert not any(password in text for text in [told, *logs.values()])
+    assert list(tmp_path.glob("*.db")) == []
+
+    with LaunchedStack(tmp_path, brains=1, environment=variables) as stack:
+        client = stack.target.client()
+        assert [event.id for event in history(client, session.id)] == before
+        run_turn(client, session.id, "Run true again")
+        assert "applied" not in (tmp_path / "up.log").read_text()
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:sesame@127.0.0.1:{port}/drover", "oracle://x"])
+def test_stack_without_its_database_says_so_in_one_line_and_starts_nothing(
+    url: str, tmp_path: Path
+) -> None:
+    url = url.replace("{port}", str(free_port()))
+    refused = up(tmp_path, environment(DROVER_DATABASE_URL=url))
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    [line] = refused.stderr.splitlines()
+    assert "127.0.0.1" in line or "oracle" in line
+    assert "sesame" not in line
+    assert list((tmp_path / "run").glob("*.pid")) in ([], [tmp_path / "run" / "supervisor.pid"])
+
+
+def test_service_without_its_database_ends_with_one_line_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "token").write_text("t")
+    ended = subprocess.run(
+        [sys.executable, "-m", "services.registry.main"],
+        env=environment(
+            DROVER_DATA_DIR=str(tmp_path),
+            DROVER_DATABASE_URL=f"postgresql://u:sesame@127.0.0.1:{free_port()}/drover",
+        ),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert ended.returncode == 1
+    line = ended.stderr.splitlines()[-1]
+    assert "cannot_start" in line
+    assert "no PostgreSQL listens at 127.0.0.1" in line
+    assert "Traceback" not in ended.stderr
+    assert "sesame" not in ended.stderr
