@@ -216,13 +216,6 @@ class MemoryTransaction:
     def save_calls(self, session_id, calls):
         self._kept(session_id).calls |= {call.id: call for call in calls}
 
-    def needs(self, limit, *, settled_micros=0):
-        before = self._now - settled_micros
-        states = [kept.state for kept in self._tables.sessions.values()]
-        found = [
-            Need(state.ref, state.generation, state.lease_expires_at is not None)
-            for state in sorted(states, key=lambda state: state.updated_at)
-            if state.needs_brain
     def answer(self, key):
         return decide(self._tables.answers.get(key.id), key, self._now)
 
@@ -236,6 +229,13 @@ class MemoryTransaction:
             del self._tables.answers[key_id]
         return len(expired)
 
+    def needs(self, limit, *, settled_micros=0):
+        before = self._now - settled_micros
+        states = [kept.state for kept in self._tables.sessions.values()]
+        found = [
+            Need(state.ref, state.generation, state.lease_expires_at is not None)
+            for state in sorted(states, key=lambda state: state.updated_at)
+            if state.needs_brain
             and (
                 state.updated_at <= before
                 if state.lease_expires_at is None

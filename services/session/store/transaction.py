@@ -255,14 +255,6 @@ class SqlTransaction:
             self._writes.save_call((session_id, call.id), call)
             self._known.calls[session_id, call.id] = call
 
-    # work for others
-
-    def needs(self, limit: int, *, settled_micros: int = 0) -> list[Need]:
-        """Sessions that need a brain and have none."""
-        before = self.now() - settled_micros
-        return sessions.needs(self._told(*self._both), before, limit)
-
-    def request_release(self, ref: SessionRef, *, purge: bool) -> None:
     # requests that are repeated
 
     def answer(self, key: RequestKey) -> bytes | None:
@@ -280,6 +272,14 @@ class SqlTransaction:
         """Removes answers whose time is over."""
         return answers.forget(self._settled(), self.now(), limit)
 
+    # work for others
+
+    def needs(self, limit: int, *, settled_micros: int = 0) -> list[Need]:
+        """Sessions that need a brain and have none."""
+        before = self.now() - settled_micros
+        return sessions.needs(self._told(*self._both), before, limit)
+
+    def request_release(self, ref: SessionRef, *, purge: bool) -> None:
         """Notes that a session's hand must go."""
         self._writes.releases.append((ref, purge, self.now()))
 
