@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -162,10 +161,32 @@ class SessionState:
 
     def copy(self) -> SessionState:
         """A copy to change, so that a refused request leaves no trace."""
-        other = copy.copy(self)
-        other.activity = copy.copy(self.activity)
-        other.waiting = copy.copy(self.waiting)
-        return other
+        # By hand: every append makes one, and `copy.copy` takes four times as long.
+        activity, waiting = self.activity, self.waiting
+        return SessionState(
+            self.id,
+            self.workspace_id,
+            self.agent_id,
+            self.agent_version,
+            self.primary_thread_id,
+            self.created_at,
+            self.updated_at,
+            self.archived_at,
+            Activity(
+                activity.status, activity.running_since, activity.active_micros, activity.ended_at
+            ),
+            self.stop,
+            self.head_seq,
+            self.head_at,
+            self.inbox_tail,
+            Waiting(waiting.interrupts, waiting.confirmations, waiting.messages),
+            self.unanswered,
+            self.needs_brain,
+            self.generation,
+            self.holder,
+            self.lease_expires_at,
+            self.usage,
+        )
 
 
 @dataclass(frozen=True, slots=True)
