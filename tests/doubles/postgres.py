@@ -24,7 +24,7 @@ class Cluster:
     """One server with its data. It listens on loopback and in its own directory's socket."""
 
     def __init__(self, directory: Path, settings: dict[str, str]) -> None:
-        self._directory = directory
+        self.directory = directory
         self._data = directory / "data"
         self._password = secrets.token_hex(8)
         self._settings = settings
@@ -34,7 +34,7 @@ class Cluster:
     def make(self) -> None:
         """Makes the data directory."""
         if os.geteuid() == 0:
-            shutil.chown(self._directory, "postgres")
+            shutil.chown(self.directory, "postgres")
         # Whatever the machine speaks: its encoding would not do if that is nothing.
         language = ("--encoding", "UTF8", "--locale", "C")
         access = ("--auth", "trust", "--username", _USER)
@@ -42,7 +42,7 @@ class Cluster:
         options = {
             "port": self.port,
             "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": str(self._directory),
+            "unix_socket_directories": str(self.directory),
             "max_connections": 300,
             **self._settings,
         }
@@ -52,7 +52,7 @@ class Cluster:
 
     def start(self) -> None:
         """Starts the server and waits until it takes connections."""
-        log = str(self._directory / "server.log")
+        log = str(self.directory / "server.log")
         self._run("pg_ctl", "-D", str(self._data), "-l", log, "-w", "-t", "60", "start")
 
     def stop(self, mode: str = "fast") -> None:
@@ -96,7 +96,7 @@ class Cluster:
     def execute(self, sql: str, *, database: str) -> str:
         """Runs SQL as the superuser; answers the rows, columns separated by |."""
         return self._run(
-            "psql", "-h", str(self._directory), "-p", str(self.port), "-U", _USER, "-d", database,
+            "psql", "-h", str(self.directory), "-p", str(self.port), "-U", _USER, "-d", database,
             "-v", "ON_ERROR_STOP=1", "-qAt", "-c", sql,
         )  # fmt: skip
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 import threading
 
 import pytest
@@ -273,6 +274,58 @@ async def test_too_many_waiting_writes_are_refused_at_once(database, monkeypatch
     gate.opened.set()
     await asyncio.gather(first, second)
     await database.write(add("b"))
+
+
+async def test_full_disk_refuses_writes_and_leaves_reads_and_nothing_by_halves(database, commits):
+    await database.write(add("a"))
+
+    def limit(connection: Connection) -> None:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 2}")
+
+    await database.write(limit)
+    results = await asyncio.gather(
+        *[database.write(add(str(number) + "x" * 3000)) for number in range(10)],
+        return_exceptions=True,
+    )
+    refused = [one for one in results if isinstance(one, DroverError)]
+    assert {one.reason for one in refused} <= {Reason.RESOURCE_EXHAUSTED, Reason.UNAVAILABLE}
+    assert Reason.RESOURCE_EXHAUSTED in {one.reason for one in refused}
+    assert all(one.retry_after for one in refused)
+    kept = [one for one in results if isinstance(one, int)]
+    assert len(commits.bodies()) == 1 + len(kept)
+    assert (await database.read(bodies))[0] == "a"
+    with pytest.raises(DroverError) as told:
+        await database.write(add("y" * 50_000))
+    assert told.value.reason is Reason.RESOURCE_EXHAUSTED
+    await database.write(
+        lambda connection: connection.exec_driver_sql("PRAGMA max_page_count = 100000").close()
+    )
+    await database.write(add("y" * 50_000))
+
+
+async def test_processes_that_start_at_once_on_a_new_file_all_come_up(path):
+    program = f"""
+import asyncio
+from services.session.store.schema import SCHEMA
+from storage import open_database
+
+async def main():
+    database = await open_database("sqlite:///{path}", SCHEMA)
+    await database.close()
+
+asyncio.run(main())
+"""
+    running = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", program) for _ in range(4)
+    ]
+    assert [await one.wait() for one in running] == [0, 0, 0, 0]
+
+
+async def test_file_that_is_no_database_is_refused_in_words(path):
+    path.write_text("not a database" * 100)
+    with pytest.raises(CannotStartError, match=r"test.db cannot be used.*not a database"):
+        await open_database(f"sqlite:///{path}", schema_in(path.parent, metadata))
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "mysql://host/db"])
