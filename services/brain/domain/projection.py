@@ -15,6 +15,7 @@ from drover.event.v1.session_event_pb2 import RETRY_STATUS_TYPE_RETRYING, Refusa
 from drover.event.v1.user_event_pb2 import CONFIRMATION_RESULT_ALLOW
 from services.brain.domain import calls, content
 from services.brain.domain.state import State, Status, adopt
+from services.brain.domain.usage import UsageTotals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,8 @@ MAX_CONTINUATIONS: Final = 3
 
 def project(state: State, event: Event, at: float) -> None:
     """Folds the next event of the log. `at` is Unix time, used where the event has no stamp."""
+    if state.copied_seq and event.seq > state.copied_seq:
+        state.usage, state.copied_seq = UsageTotals(), 0
     name = event.WhichOneof("payload")
     fold = _FOLDS.get(name)
     if fold is None or event.thread_id not in ("", state.thread_id):

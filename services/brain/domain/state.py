@@ -38,6 +38,8 @@ class State:
     status: Status = Status.IDLE
     transcript: Transcript = field(default_factory=Transcript)
     usage: UsageTotals = field(default_factory=UsageTotals)
+    # The last position of a log that was copied from another session, whose usage it tells.
+    copied_seq: int = 0
     # The model request without an end.
     request: str = ""
     # Blocks of the response that `request` is getting, and its calls.
@@ -80,6 +82,7 @@ def begin(session: Session) -> State:
         thread_id=session.primary_thread_id,
         agent=session.agent,
         permissions=policy.evaluate(session.agent.tools),
+        copied_seq=session.forked_from.seq,
     )
 
 

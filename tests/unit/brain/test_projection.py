@@ -13,6 +13,7 @@ from services.brain.domain import events
 from services.brain.domain.decision import NOBODY
 from services.brain.domain.projection import correct
 from services.brain.domain.state import State
+from tests.doubles.api_history import check_history
 from tests.unit.brain import logs
 from tests.unit.brain.logs import HARNESS, World, fold
 
@@ -71,30 +72,7 @@ def test_every_request_is_one_that_the_api_takes(seed: int) -> None:
         start = next(
             i for i in range(before, -1, -1) if world.log[i].HasField("span_model_request_start")
         )
-        check(json.loads(HARNESS.request(fold(world.session, world.log[: start + 1])).body))
-
-
-def check(request: dict[str, object]) -> None:
-    messages = request["messages"]
-    assert isinstance(messages, list)
-    assert messages[0]["role"] == "user"
-    assert messages[-1]["role"] == "user"
-    breakpoints = json.dumps(request).count('"cache_control"')
-    assert breakpoints <= 4
-    called: list[str] = []
-    for number, message in enumerate(messages):
-        assert message["role"] == ("user", "assistant")[number % 2]
-        assert message["content"]
-        results = [
-            block["tool_use_id"] for block in message["content"] if block["type"] == "tool_result"
-        ]
-        assert results == called
-        kinds = [block["type"] for block in message["content"]]
-        assert kinds == sorted(kinds, key=lambda kind: kind != "tool_result") or not results
-        assert kinds[-1] != "thinking"
-        called = [block["id"] for block in message["content"] if block["type"] == "tool_use"]
-        assert all(block.get("text", "x").strip() for block in message["content"])
-    assert called == []
+        check_history(json.loads(HARNESS.request(fold(world.session, world.log[: start + 1])).body))
 
 
 @settings(max_examples=150, deadline=None)
