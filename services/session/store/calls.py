@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, insert, select, update
 
 from services.session.domain.event import CallKind
 from services.session.domain.ports import Call, CallState
-from services.session.store.pairs import PAIRS, Pair, columns
+from services.session.store.pairs import Pair, lookup, parameters
 from services.session.store.tables import calls
 from storage.prepared import Prepared, PreparedAmong
 
@@ -24,11 +24,7 @@ _SELECT = PreparedAmong(
         calls.c.session_id == bindparam("session"), calls.c.call_id.in_(ids)
     )
 )
-_SELECT_PAIRS = Prepared(
-    select(calls.c.session_id, *_COLUMNS).join(
-        PAIRS, (calls.c.session_id == PAIRS.c.session) & (calls.c.call_id == PAIRS.c.id)
-    )
-)
+_SELECT_PAIRS = Prepared(lookup(calls.c.session_id, calls.c.call_id, *_COLUMNS[1:]))
 _UPDATE = Prepared(
     update(calls)
     .where(calls.c.session_id == bindparam("session"), calls.c.call_id == bindparam("call"))
@@ -44,7 +40,7 @@ def get(connection: Connection, session_id: str, call_ids: Collection[str]) -> d
 
 def get_pairs(connection: Connection, pairs: Collection[Pair]) -> dict[Pair, Call]:
     """Calls of several sessions. PostgreSQL only."""
-    rows = _SELECT_PAIRS.execute(connection, columns(pairs))
+    rows = _SELECT_PAIRS.execute(connection, parameters(pairs))
     return {(row[0], row[1]): _call(*row[1:]) for row in rows}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import bindparam, insert, select
 
 from services.session.domain.log import micros_of
-from services.session.store.pairs import PAIRS, Pair, columns
+from services.session.store.pairs import Pair, lookup, parameters
 from services.session.store.tables import events
 from storage.prepared import Prepared, PreparedAmong
 
@@ -27,11 +27,7 @@ _IDS = PreparedAmong(
         events.c.session_id == bindparam("session"), events.c.event_id.in_(ids)
     )
 )
-_ID_PAIRS = Prepared(
-    select(events.c.session_id, events.c.event_id).join(
-        PAIRS, (events.c.session_id == PAIRS.c.session) & (events.c.event_id == PAIRS.c.id)
-    )
-)
+_ID_PAIRS = Prepared(lookup(events.c.session_id, events.c.event_id))
 _BODIES = PreparedAmong(
     lambda ids: select(events.c.event_id, events.c.body).where(
         events.c.session_id == bindparam("session"), events.c.event_id.in_(ids)
@@ -65,7 +61,7 @@ def ids(connection: Connection, session_id: str, event_ids: Collection[str]) -> 
 
 def id_pairs(connection: Connection, pairs: Collection[Pair]) -> set[Pair]:
     """Those of several sessions' ids that their logs have. PostgreSQL only."""
-    return {(row[0], row[1]) for row in _ID_PAIRS.execute(connection, columns(pairs))}
+    return {(row[0], row[1]) for row in _ID_PAIRS.execute(connection, parameters(pairs))}
 
 
 def find(connection: Connection, session_id: str, event_ids: Collection[str]) -> dict[str, bytes]:

@@ -19,7 +19,7 @@ from sqlalchemy import (
 from drover.event.v1 import event_pb2
 from services.session.domain.event import InputClass
 from services.session.domain.ports import InboxEntry
-from services.session.store.pairs import PAIRS, SESSIONS, Pair, columns
+from services.session.store.pairs import SESSIONS, Pair, lookup, parameters
 from services.session.store.tables import inbox
 from storage.prepared import Prepared, PreparedAmong
 
@@ -70,9 +70,7 @@ _FIND = PreparedAmong(
     )
 )
 _ID_PAIRS = Prepared(
-    select(inbox.c.session_id, inbox.c.event_id)
-    .join(PAIRS, (inbox.c.session_id == PAIRS.c.session) & (inbox.c.event_id == PAIRS.c.id))
-    .where(inbox.c.taken_seq.is_(None))
+    lookup(inbox.c.session_id, inbox.c.event_id, where=inbox.c.taken_seq.is_(None))
 )
 
 
@@ -137,4 +135,4 @@ def find(connection: Connection, session_id: str, event_ids: Collection[str]) ->
 
 def id_pairs(connection: Connection, pairs: Collection[Pair]) -> set[Pair]:
     """Those of several sessions' ids that wait in their inboxes. PostgreSQL only."""
-    return {(row[0], row[1]) for row in _ID_PAIRS.execute(connection, columns(pairs))}
+    return {(row[0], row[1]) for row in _ID_PAIRS.execute(connection, parameters(pairs))}
