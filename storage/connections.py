@@ -3,27 +3,55 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
-from weakref import WeakKeyDictionary
 
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.pool import NullPool
+from sqlalchemy.util import greenlet_spawn
 
 from storage.failures import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from typing import TypeVar
+
+    from sqlalchemy import Connection
 
     from storage.address import Address
+
+    T = TypeVar("T")
 
 _CLOSE_SECONDS: Final = 1.0
 
 
+@dataclass(slots=True, eq=False)
+class Pooled:
+    """One connection: SQLAlchemy's, and the driver's own beneath it."""
+
+    connection: AsyncConnection
+    driver: asyncpg.Connection[Any]
+    answered: float
+    """When it was last seen to answer, by the loop's clock."""
+
+    async def run(self, fn: Callable[[Connection], T]) -> T:
+        """Runs a synchronous function, which gives way at every statement."""
+        return await greenlet_spawn(fn, self.connection.sync_connection)
+
+    async def end(self) -> None:
+        """Ends it, and with it what it was doing, without a word to the server."""
+        self.driver.terminate()
+        await self.connection.invalidate()
+        await self.connection.close()
+
+
 class Connections:
-    """A pool of at most `size` connections to one schema.
+    """At most `size` connections to one schema, kept open from one use to the next.
 
     `settings` are the server's for each of them (PostgreSQL manual, chapter 20). They commit every
-    statement unless they are told BEGIN.
+    statement unless they are told BEGIN. SQLAlchemy's own pool would take longer over a connection
+    than the server over a short transaction.
     """
 
     def __init__(
@@ -31,53 +59,61 @@ class Connections:
     ) -> None:
         self._address = address
         self._settings = {**settings, "search_path": schema, "application_name": schema}
-        # When each was last seen to answer, and when one was last found to lead nowhere.
-        self._answered: WeakKeyDictionary[asyncpg.Connection[Any], float] = WeakKeyDictionary()
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[Pooled] = []
         self._doubted = 0.0
         # The driver reads the URL itself, as libpq does: sockets, TLS, several hosts, .pgpass.
         self._engine = create_async_engine(
             "postgresql+asyncpg://",
             async_creator=self._connect,
             isolation_level="AUTOCOMMIT",  # we say BEGIN ourselves
-            pool_size=size,
-            max_overflow=0,
-            pool_timeout=PATIENCE,
+            poolclass=NullPool,
         )
 
-    async def take(self) -> tuple[AsyncConnection, asyncpg.Connection[Any]]:
-        """A connection that is open as far as is known here, and the driver's own beneath it."""
-        while True:
+    async def take(self) -> Pooled:
+        """A connection that is open as far as is known here. Waits while all are taken."""
+        await self._free.acquire()
+        try:
+            while self._idle:
+                pooled = self._idle.pop()  # the one that has just been used
+                if not pooled.driver.is_closed() and pooled.answered >= self._doubted:
+                    return pooled
+                await pooled.end()
             connection = await self._engine.connect()
             raw = await connection.get_raw_connection()
             driver = cast("asyncpg.Connection[Any]", raw.driver_connection)
-            if not driver.is_closed() and self._answered[driver] >= self._doubted:
-                return connection, driver
-            await self.give_up(connection, driver)
+            return Pooled(connection, driver, asyncio.get_running_loop().time())
+        except BaseException:
+            self._free.release()
+            raise
 
-    async def give_back(self, connection: AsyncConnection, driver: asyncpg.Connection[Any]) -> None:
+    def give_back(self, pooled: Pooled) -> None:
         """Returns a connection that has just answered and is in no transaction."""
-        self._answered[driver] = asyncio.get_running_loop().time()
-        await connection.close()
+        pooled.answered = asyncio.get_running_loop().time()
+        self._idle.append(pooled)
+        self._free.release()
 
-    async def give_up(self, connection: AsyncConnection, driver: asyncpg.Connection[Any]) -> None:
-        """Ends a connection, and with it what it was doing, without a word to the server."""
-        driver.terminate()
-        await connection.invalidate()
-        await connection.close()
+    async def give_up(self, pooled: Pooled) -> None:
+        """Returns a connection of which it is not known what it is doing: it is ended."""
+        try:
+            await pooled.end()
+        finally:
+            self._free.release()
 
     def doubt(self) -> None:
         """Takes no connection again that has not answered since: one was found to lead nowhere."""
         self._doubted = asyncio.get_running_loop().time()
 
     async def close(self) -> None:
-        """Closes all that are open, whether the server answers or not."""
-        closing = [driver.close(timeout=_CLOSE_SECONDS) for driver in self._answered]
+        """Closes those that are not taken, whether the server answers or not."""
+        idle, self._idle = self._idle, []
+        closing = [pooled.driver.close(timeout=_CLOSE_SECONDS) for pooled in idle]
         await asyncio.gather(*closing, return_exceptions=True)
+        for pooled in idle:
+            await pooled.end()
         await self._engine.dispose()
 
     async def _connect(self) -> asyncpg.Connection[Any]:
-        driver = await asyncpg.connect(
+        return await asyncpg.connect(
             self._address.dsn, timeout=PATIENCE, server_settings=self._settings
         )
-        self._answered[driver] = asyncio.get_running_loop().time()
-        return driver

@@ -36,11 +36,11 @@ async def examine(url: str, schemas: Sequence[Schema]) -> Examined:
     connections = Connections(address, "pg_catalog", {}, size=1)
     try:
         async with asyncio.timeout(_PATIENCE):
-            connection, _ = await connections.take()
+            pooled = await connections.take()
             try:
-                return await connection.run_sync(partial(_look, schemas=schemas))
+                return await pooled.run(partial(_look, schemas=schemas))
             finally:
-                await connection.close()
+                await connections.give_up(pooled)
     except Exception as cause:
         raise refusal(cause, address.shown) from cause
     finally:

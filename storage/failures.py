@@ -39,7 +39,6 @@ class _Meaning:
 _SILENT: Final = "the database does not answer"
 _GONE: Final = _Meaning(Reason.UNAVAILABLE, _SILENT, again=True)
 _LOCKED: Final = _Meaning(Reason.UNAVAILABLE, _SILENT, again=False)
-_BUSY: Final = _Meaning(Reason.UNAVAILABLE, "every connection to the database is busy", again=False)
 _CONFLICT: Final = _Meaning(Reason.UNAVAILABLE, "the transaction met another one", again=True)
 _REFUSED: Final = _Meaning(Reason.UNAVAILABLE, "the database does not let us in", again=False)
 _STANDBY: Final = _Meaning(Reason.UNAVAILABLE, "the database is read-only", again=True)
@@ -80,8 +79,15 @@ _SQLITE: Final = {
     sqlite3.SQLITE_LOCKED: _LOCKED,
     sqlite3.SQLITE_CANTOPEN: _LOCKED,
 }
-# asyncpg's, of a connection that went away under a statement: it has no one class for that.
-_LOST: Final = {"ConnectionDoesNotExistError", "InterfaceError", "InternalClientError"}
+# asyncpg's, of a connection that went away under a statement, for which it has no one class, and
+# of a table that was migrated under it.
+_LOST: Final = {
+    "ConnectionDoesNotExistError",
+    "InterfaceError",
+    "InternalClientError",
+    "InvalidCachedStatementError",
+    "OutdatedSchemaCacheError",
+}
 
 
 def explain(cause: BaseException, *, reading: bool = False) -> Failure | None:
@@ -91,9 +97,7 @@ def explain(cause: BaseException, *, reading: bool = False) -> Failure | None:
     """
     cause = driver_error(cause)
     meaning: _Meaning | None
-    if isinstance(cause, exc.TimeoutError):  # no connection came free
-        meaning = _BUSY
-    elif isinstance(cause, sqlite3.Error):
+    if isinstance(cause, sqlite3.Error):
         meaning = _SQLITE.get(getattr(cause, "sqlite_errorcode", 0) & 0xFF)
         meaning = None if reading and meaning is _FULL else meaning
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from storage.address import Address, is_sqlite
@@ -54,16 +55,16 @@ async def _persist(connections: Connections, schema: Schema, address: Address) -
     patience = PATIENCE
     while True:
         try:
-            connection, driver = await connections.take()
+            pooled = await connections.take()
             patience = _LOCK_PATIENCE
             try:
-                await driver.execute("BEGIN")
-                revision = await connection.run_sync(advance, schema)
-                await driver.execute("COMMIT")
+                await pooled.driver.execute("BEGIN")
+                revision = await pooled.run(partial(advance, schema=schema))
+                await pooled.driver.execute("COMMIT")
             except BaseException:
-                await connections.give_up(connection, driver)  # which rolls back
+                await connections.give_up(pooled)  # which rolls back
                 raise
-            await connections.give_back(connection, driver)
+            connections.give_back(pooled)
         except Exception as cause:
             failure = explain(cause)
             if failure is None or not failure.again or loop.time() - asked > patience:

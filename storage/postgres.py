@@ -133,12 +133,13 @@ class PostgresDatabase:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _attempt(self, fn: Callable[[Connection], T], begin: str) -> T:
-        connection, driver = await self._connections.take()
+        pooled = await self._connections.take()
+        driver = pooled.driver
         ended = False
         try:
             await self._begin(driver, begin)
             try:
-                result = await connection.run_sync(fn)
+                result = await pooled.run(fn)
             except Exception:
                 await driver.execute("ROLLBACK", timeout=_PROMPT)
                 ended = True
@@ -146,8 +147,10 @@ class PostgresDatabase:
             status = await (driver.execute("COMMIT") if begin is _READ else _commit(driver))
             ended = True
         finally:
-            end = self._connections.give_back if ended else self._connections.give_up
-            await end(connection, driver)
+            if ended:
+                self._connections.give_back(pooled)
+            else:
+                await self._connections.give_up(pooled)
         if status != "COMMIT":
             msg = "a statement failed and its transaction went on"  # the server rolled it back
             raise RuntimeError(msg)

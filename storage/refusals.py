@@ -6,8 +6,6 @@ import socket
 import ssl
 from typing import Final
 
-from sqlalchemy import exc
-
 from chassis.errors import CannotStartError
 from storage.failures import driver_error
 
@@ -29,7 +27,6 @@ _CLASSES: Final = (
     (socket.gaierror, "the host of {at} is not known: check the URL"),
     (ssl.SSLError, "no TLS with PostgreSQL at {at}, see sslmode and sslrootcert: {said}"),
     (TimeoutError, "PostgreSQL at {at} does not answer: is it running, and reachable from here?"),
-    (exc.TimeoutError, "PostgreSQL at {at} is too busy to answer"),
     (OSError, "no PostgreSQL listens at {at}: start it, or check the URL"),
 )
 _OF_THE_URL: Final = "ClientConfigurationError"  # asyncpg's

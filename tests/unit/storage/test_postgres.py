@@ -14,6 +14,7 @@ from sqlalchemy.util import await_only
 
 from chassis.errors import DroverError, Reason
 from storage.postgres import PostgresDatabase
+from storage.prepared import Prepared
 from tests.doubles.databases import with_tables
 from tests.doubles.postgres import running_cluster
 
@@ -236,6 +237,19 @@ async def test_peer_that_stops_inside_a_transaction_does_not_keep_its_locks(data
     await held  # its transaction was lost, and run again
     await peer.close()
     assert await database.read(bodies) == ["peer"]
+
+
+async def test_table_that_is_migrated_under_its_readers_and_writers_is_not_noticed(
+    database, server, url
+):
+    await database.write(add("a"))
+    wider = "ALTER TABLE drover_test.item ALTER COLUMN body TYPE varchar(99), ADD COLUMN more text"
+    prepared = Prepared(select(item.c.body).order_by(item.c.id))
+    assert await database.read(lambda connection: prepared.execute(connection, {})) == [("a",)]
+    server.execute(wider, database=url.rpartition("/")[2])
+    assert await database.read(lambda connection: prepared.execute(connection, {})) == [("a",)]
+    assert await database.read(bodies) == ["a"]
+    assert await database.write(add("b")) == 1
 
 
 async def test_failed_statement_that_is_overlooked_is_not_taken_for_a_commit(database):
