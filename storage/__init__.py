@@ -20,6 +20,7 @@ class Database(Protocol):
     data, they neither commit nor roll back, and they keep no reference to the connection. Nothing
     but the connection may remember what they did, since a function whose transaction was lost
     before its commit is run again.
+    A function whose statement failed must fail too, unless it ran it in a savepoint.
     Constraints are immediate: a deferred one would fail the commit, and with it others' writes.
     """
 

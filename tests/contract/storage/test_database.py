@@ -134,6 +134,23 @@ async def test_statement_that_fails_in_one_write_hurts_no_other(database, strang
     assert sorted(await stranger()) == sorted(["taken", *map(str, range(10))])
 
 
+async def test_function_goes_on_after_a_statement_that_failed_in_a_savepoint(database, stranger):
+    def add_each(connection):
+        for body in ("a", "b", "a", "c"):
+            try:
+                with connection.begin_nested():
+                    add(body)(connection)
+            except IntegrityError:
+                add(f"{body} again {len(bodies(connection))}")(connection)
+
+    await database.write(add_each)
+    assert await stranger() == ["a", "b", "a again 2", "c"]
+    for _ in range(3):  # on whichever connection
+        await database.write(lambda connection: connection.execute(delete(event)))
+        await database.write(add_each)
+        assert len(await stranger()) == 4
+
+
 async def test_exceptions_of_the_function_reach_its_caller_as_they_are(database):
     await database.write(add("a"))
     with pytest.raises(IntegrityError):
