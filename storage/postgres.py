@@ -108,8 +108,13 @@ class PostgresDatabase:
         # A task of its own: a caller that is cancelled leaves no transaction half way.
         task = asyncio.create_task(self._persist(fn, begin))
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task.add_done_callback(self._end)
         return await asyncio.shield(task)
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, even where nobody waits any more
 
     async def _persist(self, fn: Callable[[Connection], T], begin: str) -> T:
         """Runs a transaction again until it is committed, refused, or out of time."""

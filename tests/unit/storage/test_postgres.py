@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import time
 
 import asyncpg
@@ -146,6 +147,23 @@ async def test_paused_server_is_told_within_the_patience_and_leaves_nothing_behi
     await _until(lambda: len(asyncio.all_tasks()) <= tasks)
 
 
+@pytest.mark.usefixtures("_short_patience")
+async def test_failure_that_comes_when_its_caller_has_gone_is_no_complaint(database, server):
+    complaints = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
+    server.pause()
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await database.read(bodies)
+        await _until(lambda: not database._running)
+    finally:
+        server.resume()
+    gc.collect()
+    assert complaints == []
+
+
+@pytest.mark.usefixtures("_short_patience")
 async def test_stalled_connections_are_given_up_for_new_ones_in_time(database, server, url):
     await asyncio.gather(*[database.read(bodies) for _ in range(8)])
     backends = server.execute(
