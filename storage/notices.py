@@ -42,7 +42,7 @@ class Party(Protocol):
         """What is to be said now, each at most `MAX_PAYLOAD` bytes. Said once, or lost."""
         ...
 
-    def hear(self, notice: str) -> None:
+    def heard(self, notice: str) -> None:
         """Someone has said this; it may have been this party itself."""
         ...
 
@@ -113,7 +113,7 @@ class PostgresNotices:
         )
         try:
             connection.add_termination_listener(lambda _connection: self._rung.set())
-            await connection.add_listener(self._channel, lambda *heard: party.hear(heard[3]))
+            await connection.add_listener(self._channel, lambda *said: party.heard(said[3]))
         except BaseException:
             connection.terminate()
             raise
@@ -121,8 +121,8 @@ class PostgresNotices:
         return connection
 
     async def _speak(self, connection: asyncpg.Connection[Any], party: Party) -> None:
-        # Nothing is prepared beforehand: the driver ends a PREPARE without a Sync, and up to the next
-        # one the server would keep what others say to itself.
+        # Nothing is prepared beforehand: the driver ends that without a Sync, and until the next
+        # one the server keeps what others say to itself.
         while True:
             try:
                 async with asyncio.timeout(self._probe_seconds):

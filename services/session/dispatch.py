@@ -17,11 +17,11 @@ from services.session.domain.lease import LEASE_MICROS
 from services.session.domain.session import MICROS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from services.session.commits import Commits
     from services.session.domain.news import News
-    from services.session.domain.ports import Need, SessionStore
+    from services.session.domain.ports import Need, Peek, SessionStore
     from services.session.domain.session import SessionRef
 
 SWEEP_SECONDS: Final = 1.0
@@ -80,8 +80,10 @@ class _Visit:
 class Dispatcher:
     """Wakes brains, and wakes the next one at once when one ends without giving its lease back.
 
-    `hear` must be told of every commit. `run` sweeps for sessions that nobody was told of: those
-    that needed a brain when this process started, and those whose lease ran out.
+    `hear` must be told of every commit here, `see` of what other replicas did. `run` sweeps for
+    sessions that nobody was told of: those that needed a brain when a process died, and those whose
+    lease ran out. Where there are other replicas, what is younger than `grace_seconds` is left to
+    them: they are about to see to it.
     """
 
     def __init__(
@@ -91,11 +93,13 @@ class Dispatcher:
         *,
         sweep_seconds: float = SWEEP_SECONDS,
         open_seconds: float = _OPEN_SECONDS,
+        grace_seconds: float = 0.0,
     ) -> None:
         self._brains = brains
         self._store = store
         self._sweep_seconds = sweep_seconds
         self._open_seconds = open_seconds
+        self._grace_micros = int(grace_seconds * MICROS)
         self._turn = itertools.count()
         self._visits: dict[str, _Visit] = {}
         self._last: OrderedDict[str, Brain] = OrderedDict()
@@ -111,26 +115,46 @@ class Dispatcher:
             try:
                 while True:
                     await self.sweep()
-                    await asyncio.sleep(self._sweep_seconds)
+                    # Not in step with the other replicas.
+                    await asyncio.sleep(self._sweep_seconds * random.uniform(0.75, 1.25))  # noqa: S311
             finally:
                 self._tasks = None  # what is committed while the process stops wakes nobody
 
+    @property
+    def sessions(self) -> Iterable[str]:
+        """The sessions that a brain is being found for, or works on because of this process."""
+        return self._visits.keys()
+
     def hear(self, news: News) -> None:
         """Wakes a brain for a session that needs one."""
-        visit = self._visits.get(news.ref.session_id)
-        if visit is not None and news.generation > visit.generation:
-            if not visit.opened:
-                visit.opened = True
-                visit.reschedule(None)
-            if news.released and news.generation == visit.generation + 1:
-                self._end(visit)
+        self._learn(news.ref.session_id, news.generation, free=news.released)
         if news.wake:
             self._begin(news.ref, news.generation)
+
+    def see(self, peek: Peek) -> None:
+        """Takes note of a lease that is held, or was given back, at another replica."""
+        self._learn(peek.ref.session_id, peek.generation, free=not peek.held)
+
+    def _learn(self, session_id: str, generation: int, *, free: bool) -> None:
+        visit = self._visits.get(session_id)
+        if visit is None or generation <= visit.generation:
+            return
+        if not visit.opened:
+            visit.opened = True
+            visit.reschedule(None)
+        if generation == visit.generation + 1:
+            if free:
+                self._end(visit)
+        elif visit.waits:  # others have found it another brain
+            self._end(visit)
+            visit.reschedule(asyncio.get_running_loop().time())
 
     async def sweep(self) -> None:
         """Finds every session that needs a brain and has no live lease."""
         try:
-            needs = await self._store.read(lambda tx: tx.needs(_SWEEP_LIMIT))
+            needs = await self._store.read(
+                lambda tx: tx.needs(_SWEEP_LIMIT, settled_micros=self._grace_micros)
+            )
             for need in needs:
                 await self._sweep_one(need)
         except DroverError as error:

@@ -2,19 +2,22 @@
 
 A subscriber registers first, catches up from the database, then follows memory. Its buffer is
 bounded: when it overflows it is emptied and the subscriber reads the database again from where it
-is. Positions tell gaps and duplicates, so nothing depends on when the news arrives.
+is. Positions, of the log and of the inbox, tell gaps and duplicates, so nothing depends on when the
+news arrives, nor on which replica of the service brings it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
 
 from drover.session.v1 import session_service_pb2 as pb
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from drover.event.v1 import event_pb2
     from drover.session.v1 import preview_pb2
     from services.session.domain.news import News
@@ -29,20 +32,22 @@ _MAX_PREVIEWS: Final = MAX_FRAMES // 2
 class Frame:
     """One frame for every subscriber. `seq` is the event's position, 0 where it has none.
 
-    `data` is a response of this frame alone in wire form, which a stream's response of several
-    frames, of either type, is joined from: so an event is serialized once for all.
+    `place` is an unstamped event's position in the inbox, 0 for all others. `data` is a response of
+    this frame alone in wire form, which a stream's response of several frames, of either type, is
+    joined from: so an event is serialized once for all.
     """
 
     data: bytes
     seq: int
     id: str
+    place: int = 0
 
 
-def event_frame(event: event_pb2.Event) -> Frame:
+def event_frame(event: event_pb2.Event, place: int = 0) -> Frame:
     """The frame of an event."""
     response = pb.StreamEventsResponse()
     response.frames.add().event.CopyFrom(event)
-    return Frame(response.SerializeToString(), event.seq, event.id)
+    return Frame(response.SerializeToString(), event.seq, event.id, place)
 
 
 def _preview_frame(preview: preview_pb2.Preview) -> Frame:
@@ -62,7 +67,7 @@ class Subscription:
     def __init__(self, previews: frozenset[str] = frozenset()) -> None:
         self.overflowed = False
         self.ended = False
-        self._previews = previews
+        self.previews = previews
         self._previewed: set[str] = set()
         self._frames: deque[Frame] = deque()
         self._bytes = 0
@@ -93,11 +98,11 @@ class Subscription:
 
     def offer_preview(self, preview: preview_pb2.Preview, frame: Frame) -> None:
         """Adds a preview where it is wanted and there is room."""
-        if not self._previews:
+        if not self.previews:
             return
         if preview.HasField("event_start"):
             event = preview.event_start.event
-            if event.type not in self._previews:
+            if event.type not in self.previews:
                 return
             event_id = event.id
         else:
@@ -119,61 +124,212 @@ class Subscription:
         else:
             self._previewed.discard(event.id)
 
+    def break_previews(self) -> None:
+        """Forgets every preview: of those that have begun something was lost."""
+        self._previewed.clear()
+
     def end(self, last: Frame | None) -> None:
         """Nothing more will come, but for a last frame."""
+        if self.ended:
+            return
         if last is not None:
             self._frames.append(last)
         self.ended = True
         self._changed.set()
 
 
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A piece of what a session's readers are told: echoes with their places, stamped events.
+
+    `tail` is up to where of the inbox this tells, 0 where it tells nothing of it.
+    """
+
+    echoes: list[tuple[int, event_pb2.Event]]
+    stamped: list[event_pb2.Event]
+    tail: int
+
+
+class Elsewhere(Protocol):
+    """The other replicas of the service, where they can be asked. Its methods must not wait."""
+
+    def fetch(self, session_id: str) -> None:
+        """Something of a session was missed here: have it read and told."""
+        ...
+
+    def want_previews(self, session_id: str) -> None:
+        """Someone here would see a session's previews, wherever its brain is held."""
+        ...
+
+
+@dataclass(slots=True)
+class _Topic:
+    """A session that is followed here, and up to where it was told of: `None` is not known yet.
+
+    `relayed` says that previews of it came from another replica.
+    """
+
+    subscriptions: set[Subscription] = field(default_factory=set)
+    head: int | None = None
+    tail: int | None = None
+    relayed: bool = False
+
+    def lacks(self, news: News) -> bool:
+        """Whether something before the news has not been told."""
+        first = next((event.seq for event in news.stamped if event.seq), 0)
+        if self.head is not None and first > self.head + 1:
+            return True
+        return (
+            self.tail is not None
+            and bool(news.echoes)
+            and news.inbox_tail - len(news.echoes) > self.tail
+        )
+
+    def offer(self, found: Slice) -> None:
+        """Offers what of a slice has not been told, and notes that it has."""
+        head, tail = self.head, self.tail
+        frames = [
+            event_frame(event, place)
+            for place, event in found.echoes
+            if tail is None or place > tail
+        ]
+        stamped = [event for event in found.stamped if head is None or event.seq > head]
+        frames += map(event_frame, stamped)
+        for subscription in self.subscriptions:
+            for frame in frames:
+                subscription.offer(frame)
+            for event in stamped:
+                subscription.end_previews(event)
+        self.move(stamped[-1].seq if stamped else None, found.tail or None)
+
+    def move(self, head: int | None, tail: int | None) -> None:
+        """All up to these positions has been told."""
+        if head is not None:
+            self.head = max(head, self.head or 0)
+        if tail is not None:
+            self.tail = max(tail, self.tail or 0)
+
+
 class Feed:
     """Every subscription of this process, by session."""
 
     def __init__(self) -> None:
-        self._subscriptions: dict[str, set[Subscription]] = {}
+        self._topics: dict[str, _Topic] = {}
+        self._elsewhere: Elsewhere | None = None
+
+    def join(self, elsewhere: Elsewhere) -> None:
+        """From now on there are other replicas, which may commit what is followed here."""
+        self._elsewhere = elsewhere
+
+    @property
+    def sessions(self) -> Iterable[str]:
+        """The sessions that are followed."""
+        return self._topics.keys()
+
+    def wanted_previews(self) -> list[str]:
+        """The sessions of which somebody wants previews."""
+        return [
+            session_id
+            for session_id, topic in self._topics.items()
+            if any(subscription.previews for subscription in topic.subscriptions)
+        ]
+
+    def position(self, session_id: str) -> tuple[int, int] | None:
+        """Up to which positions of its log and of its inbox a session has been told of, if any."""
+        topic = self._topics.get(session_id)
+        if topic is None or topic.head is None or topic.tail is None:
+            return None
+        return topic.head, topic.tail
 
     def subscribe(self, session_id: str, previews: frozenset[str]) -> Subscription:
         """Registers a subscriber: it will be offered whatever is told from now on."""
         subscription = Subscription(previews)
-        self._subscriptions.setdefault(session_id, set()).add(subscription)
+        self._topics.setdefault(session_id, _Topic()).subscriptions.add(subscription)
+        if previews and self._elsewhere is not None:
+            self._elsewhere.want_previews(session_id)
         return subscription
+
+    def place(self, session_id: str, head: int, tail: int) -> None:
+        """A subscriber has found the database at these positions."""
+        topic = self._topics.get(session_id)
+        if topic is None:
+            return
+        if topic.head is None:
+            topic.move(head, None)
+        if topic.tail is None:
+            topic.move(None, tail)
+        behind = head > (topic.head or 0) or tail > (topic.tail or 0)
+        if behind and self._elsewhere is not None:
+            self._elsewhere.fetch(session_id)
 
     def followers(self, session_id: str) -> int:
         """How many follow a session."""
-        return len(self._subscriptions.get(session_id, ()))
+        topic = self._topics.get(session_id)
+        return 0 if topic is None else len(topic.subscriptions)
 
     def unsubscribe(self, session_id: str, subscription: Subscription) -> None:
         """Forgets a subscriber."""
-        subscriptions = self._subscriptions.get(session_id, set())
-        subscriptions.discard(subscription)
-        if not subscriptions:
-            self._subscriptions.pop(session_id, None)
+        topic = self._topics.get(session_id)
+        if topic is None:
+            return
+        topic.subscriptions.discard(subscription)
+        if not topic.subscriptions:
+            del self._topics[session_id]
 
     def hear(self, news: News) -> None:
-        """Offers what was committed to those who follow the session."""
-        subscriptions = self._subscriptions.get(news.ref.session_id)
-        if not subscriptions:
+        """Offers what was committed to those who follow the session, each event once.
+
+        Where something before it is missing, that was committed by another replica: all of it is
+        then told in its order, from the database.
+        """
+        topic = self._topics.get(news.ref.session_id)
+        if topic is None:
             return
-        last = None
-        for event in (*news.echoes, *news.stamped):
-            frame = event_frame(event)
-            if event.HasField("session_deleted"):
-                last = frame
-                continue
-            for subscription in subscriptions:
-                subscription.offer(frame)
-                if event.seq:
-                    subscription.end_previews(event)
+        if self._elsewhere is not None and topic.lacks(news):
+            self._elsewhere.fetch(news.ref.session_id)
+            return
+        first = news.inbox_tail - len(news.echoes) + 1
+        stamped = [event for event in news.stamped if event.seq]
+        tail = news.inbox_tail if news.echoes else 0
+        topic.offer(Slice(list(enumerate(news.echoes, first)), stamped, tail))
         if news.ends:
-            for subscription in subscriptions:
-                subscription.end(last)
+            self.end(news.ref.session_id, next((one for one in news.stamped if not one.seq), None))
+
+    def fill(self, session_id: str, found: Slice) -> None:
+        """Offers what another replica committed, beyond the `position` that was told."""
+        topic = self._topics.get(session_id)
+        if topic is not None:
+            topic.offer(found)
+
+    def end(self, session_id: str, last: event_pb2.Event | None = None) -> None:
+        """Ends the streams of a session that is at its end, behind a last event if there is one."""
+        topic = self._topics.get(session_id)
+        if topic is None:
+            return
+        frame = event_frame(last) if last is not None else None
+        for subscription in topic.subscriptions:
+            subscription.end(frame)
 
     def preview(self, session_id: str, preview: preview_pb2.Preview) -> None:
         """Offers a glimpse of an event that is still being written."""
-        subscriptions = self._subscriptions.get(session_id)
-        if not subscriptions:
+        topic = self._topics.get(session_id)
+        if topic is None:
             return
         frame = _preview_frame(preview)
-        for subscription in subscriptions:
+        for subscription in topic.subscriptions:
             subscription.offer_preview(preview, frame)
+
+    def relay(self, session_id: str, preview: preview_pb2.Preview) -> None:
+        """Offers a glimpse that another replica has sent."""
+        topic = self._topics.get(session_id)
+        if topic is not None:
+            topic.relayed = True
+            self.preview(session_id, preview)
+
+    def break_relayed(self) -> None:
+        """Ends every preview that comes from other replicas: something of them was lost."""
+        for topic in self._topics.values():
+            if topic.relayed:
+                topic.relayed = False
+                for subscription in topic.subscriptions:
+                    subscription.break_previews()

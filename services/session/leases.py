@@ -4,33 +4,84 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from drover.session.v1 import lease_pb2
+from services.session.domain import inbox
 
-    from drover.session.v1 import lease_pb2
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from services.session.domain.news import News
+    from services.session.domain.ports import Peek
 
 
 class HeldLease:
-    """One lease's stream. `changed` is called whenever there is something to see here."""
+    """One lease's stream. `changed` is called whenever there is something to see here.
+
+    `sent_seq` is how much of the log its brain has been sent.
+    """
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self.generation = 0
+        self.sent_seq = 0
         self.lost = False
-        self._input: lease_pb2.InputWaiting | None = None
         self._changed = changed
+        self._input: lease_pb2.InputWaiting | None = None
+        self._newest = lease_pb2.InputWaiting()
+        # Up to where of the inbox and of the log the brain was told that something is there.
+        self._told_tail = 0
+        self._told_seq = 0
+        # While an append is on its way, what another replica did cannot be told from it.
+        self._appending = False
+        self._unread: Peek | None = None
+
+    def opened(self, generation: int, sent_seq: int, inbox_tail: int) -> None:
+        """The lease is held, and its brain is being sent all up to these positions."""
+        self.generation = generation
+        self.sent_seq, self._told_tail = sent_seq, inbox_tail
 
     def take_input(self) -> lease_pb2.InputWaiting | None:
         """What waits for the brain, if that has changed since the last time."""
         waiting, self._input = self._input, None
         return waiting
 
-    def tell(self, waiting: lease_pb2.InputWaiting) -> None:
+    def begin_append(self) -> None:
+        """An append or a renewal is on its way, whose answer says what waits."""
+        self._appending = True
+
+    def end_append(self, sent_seq: int) -> None:
+        """It has been answered, and the brain has so much of the log."""
+        self._appending, self.sent_seq = False, sent_seq
+        unread, self._unread = self._unread, None
+        if unread is not None:
+            self.see(unread)
+
+    def tell(self, waiting: lease_pb2.InputWaiting, inbox_tail: int) -> None:
         """Input has come, or the log has grown."""
-        grown = waiting.log_grown or (self._input is not None and self._input.log_grown)
-        waiting.log_grown = grown  # until the brain is told
+        if inbox_tail < self._told_tail:  # overtaken by what came after it
+            if not waiting.log_grown:
+                return
+            newest = lease_pb2.InputWaiting()
+            newest.CopyFrom(self._newest)
+            waiting, newest.log_grown = newest, True
+        self._told_tail, self._newest = max(inbox_tail, self._told_tail), waiting
+        if self._input is not None and self._input.log_grown:
+            waiting.log_grown = True  # until the brain is told
         self._input = waiting
         self._changed()
+
+    def see(self, peek: Peek) -> None:
+        """What the database says of the session now: another replica may have changed it."""
+        if peek.generation < self.generation:
+            return  # looked up before the lease was taken
+        if peek.generation > self.generation or not peek.held:
+            self.lose()
+        elif self._appending:
+            self._unread = peek
+        else:
+            grown = peek.head_seq > max(self.sent_seq, self._told_seq)
+            if grown or peek.inbox_tail > self._told_tail:
+                self._told_seq = max(self._told_seq, peek.head_seq)
+                self.tell(inbox.summary(peek.waiting, log_grown=grown), peek.inbox_tail)
 
     def lose(self) -> None:
         """The lease is another's, or nobody's."""
@@ -43,6 +94,11 @@ class Leases:
 
     def __init__(self) -> None:
         self._held: dict[str, HeldLease] = {}
+
+    @property
+    def sessions(self) -> Iterable[str]:
+        """The sessions whose lease is held here."""
+        return self._held.keys()
 
     def add(self, session_id: str, held: HeldLease) -> None:
         """Notes a stream. One of an older generation, or a broken one, is told that it is over."""
@@ -64,4 +120,10 @@ class Leases:
         if news.fenced and (news.deleted or held.generation < news.generation):
             held.lose()
         elif news.input is not None:
-            held.tell(news.input)
+            held.tell(news.input, news.inbox_tail)
+
+    def see(self, peek: Peek) -> None:
+        """Passes on what another replica has done."""
+        held = self._held.get(peek.ref.session_id)
+        if held is not None:
+            held.see(peek)

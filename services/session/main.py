@@ -28,17 +28,22 @@ from services.session.domain.cursor import Cursors
 from services.session.feed import Feed
 from services.session.hands import HandReleases
 from services.session.leases import Leases
+from services.session.peers import Peers
 from services.session.rpc.parts import Parts
 from services.session.rpc.servicer import SessionRpc
 from services.session.store.copies import SqlCopyStore
 from services.session.store.schema import SCHEMA
 from services.session.store.store import SqlSessionStore
+from services.session.watch import Watch
 from storage import open_database
+from storage.notices import open_notices
 from storage.settings import DatabaseSettings
 
 SERVICE = "session"
 _STOP_SECONDS = 1.0
 """Streams end with the process: only what is nearly done is waited for."""
+_GRACE_SECONDS = 2.0
+"""What has needed a brain for less is left to the replica that brought it about."""
 
 
 class SessionSettings(DatabaseSettings):
@@ -67,26 +72,35 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         stack.push_async_callback(opened.close, None)
         return opened
 
-    database = await open_database(settings.database(SERVICE).open(), SCHEMA)
+    url, clock = settings.database(SERVICE).open(), SystemClock()
+    database = await open_database(url, SCHEMA)
     stack.push_async_callback(database.close)
-    store = SqlSessionStore(database, SystemClock())
+    store = SqlSessionStore(database, clock)
     stack.push_async_callback(store.close)
     copying = await stack.enter_async_context(Copying(SqlCopyStore(database, SystemClock())))
 
     feed, leases = Feed(), Leases()
     brains = [BrainClient(address, channel(address)) for address in settings.brain_addresses]
-    dispatcher = Dispatcher(brains, store)
+    notices = open_notices(url, SCHEMA.name)
+    dispatcher = Dispatcher(brains, store, grace_seconds=_GRACE_SECONDS if notices else 0)
     listeners: list[Listener] = [dispatcher, leases]
     releases = None
     if settings.hands_address:
         releases = HandReleases(store, HandsClient(channel(settings.hands_address)))
         listeners.append(releases)
-    commits = await stack.enter_async_context(Commits(store, listeners, [feed]))
+    readers: list[Listener] = [feed]
+    peers, watch = None, Watch(store, feed, leases, dispatcher)
+    if notices is not None:
+        peers = Peers(new_id("srep"), notices, feed, watch, clock)
+        feed.join(peers)
+        readers.append(peers)
+    commits = await stack.enter_async_context(Commits(store, listeners, readers))
     parts = Parts(
         store=store,
         commits=commits,
         copying=copying,
         feed=feed,
+        preview=peers.preview if peers else feed.preview,
         leases=leases,
         registry=Registry(channel(settings.registry_address)),
         cursors=Cursors(token.open().encode()),
@@ -99,9 +113,12 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     await server.start()
     stack.push_async_callback(server.stop, _STOP_SECONDS)
     # After the server, since a brain that is woken calls back at once.
-    await stack.enter_async_context(
-        _running(dispatcher.run(commits), *([releases.run()] if releases else []))
-    )
+    work = [dispatcher.run(commits)]
+    if releases is not None:
+        work.append(releases.run())
+    if peers is not None:
+        work += [peers.run(), watch.run()]
+    await stack.enter_async_context(_running(*work))
     return server
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from drover.event.v1 import event_pb2
 from services.session.domain.log import micros_of
-from services.session.domain.ports import UNKNOWN, HandRelease, InboxEntry, Need
+from services.session.domain.ports import UNKNOWN, HandRelease, InboxEntry, Need, Peek
 from services.session.domain.session import SessionDetails, SessionState, ThreadState
 from storage.answers import Kept, decide
 
@@ -243,6 +243,22 @@ class MemoryTransaction:
             )
         ]
         return found[:limit]
+
+    def peek(self, session_ids):
+        kept = self._tables.sessions
+        states = [kept[one].state for one in session_ids if one in kept]
+        return {
+            state.id: Peek(
+                state.ref,
+                head_seq=state.head_seq,
+                inbox_tail=state.inbox_tail,
+                waiting=state.copy().waiting,
+                generation=state.generation,
+                held=state.lease_expires_at is not None,
+                ended=state.ended,
+            )
+            for state in states
+        }
 
     def request_release(self, ref, *, purge):
         release = HandRelease(next(self._ids), ref, purge)

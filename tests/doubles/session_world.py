@@ -130,7 +130,7 @@ class World:
         return self.do(lambda tx: lifecycle.archive(tx, self.ref, self.ids))
 
     def delete(self):
-        return self.do(lambda tx: (None, lifecycle.delete(tx, self.ref, self.ids)))
+        return self.do(lambda tx: (None, lifecycle.delete(tx, self.ref)))
 
     def update(self, request, **revision):
         change = update.Change(request, **revision)

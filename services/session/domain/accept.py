@@ -216,7 +216,9 @@ class _Batch:
             state.ref,
             stamped=[entry.event for entry in self.logged],
             echoes=[entry.event for entry in self.queued],
+            inbox_tail=state.inbox_tail,
             input=inbox.summary(state.waiting, log_grown=bool(self.logged)),
             wake=state.needs_brain and not lease.is_live(state, self.now),
             generation=state.generation,
+            released=state.lease_expires_at is None,
         )

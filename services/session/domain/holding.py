@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -66,9 +67,11 @@ def open_lease(
     waiting = inbox.summary(state.waiting)
     if with_it:
         appends = append_to(tx, state, state.head_seq, with_it, ids)
-        return Opened(snapshot, waiting, first, appends, appends.news)
+        news = dataclasses.replace(appends.news, opened=True)
+        return Opened(snapshot, waiting, first, appends, news)
     tx.save(state)
-    return Opened(snapshot, waiting, first, None, News(ref, generation=state.generation))
+    news = News(ref, generation=state.generation, opened=True)
+    return Opened(snapshot, waiting, first, None, news)
 
 
 def next_slice(tx: Transaction, ref: SessionRef, after: int, upto: int) -> list[event_pb2.Event]:
@@ -81,15 +84,17 @@ def next_slice(tx: Transaction, ref: SessionRef, after: int, upto: int) -> list[
 def abandon(tx: Transaction, ref: SessionRef, generation: int) -> tuple[News | None, News | None]:
     """Takes the lease of `generation` away, if it still is one, because its brain is gone.
 
-    Answers news for whoever wakes brains if the session then needs one and has none.
+    Answers news for whoever wakes brains if the session then needs one and has none; none where
+    the session has been passed on since, for whoever did that sees to it.
     """
     state = tx.state(ref)
     if state is None:
         return None, None
+    passed_on = state.generation > generation
     fenced = state.lease_expires_at is not None and state.generation == generation
     if fenced:
         lease.revoke(state)
         tx.save(state)
-    wake = state.needs_brain and not lease.is_live(state, tx.now())
+    wake = state.needs_brain and not passed_on and not lease.is_live(state, tx.now())
     news = News(ref, wake=wake, generation=state.generation, fenced=fenced)
     return (news if wake else None), news

@@ -137,7 +137,7 @@ def _terminate(tx: Transaction, snapshot: Snapshot, ids: IdSource) -> list[LogEn
     return entries
 
 
-def delete(tx: Transaction, ref: SessionRef, ids: IdSource) -> News:
+def delete(tx: Transaction, ref: SessionRef) -> News:
     """Removes a session, its log, and in time its hand with the workspace.
 
     Raises NOT_FOUND, and SESSION_RUNNING while it runs or is about to.
@@ -148,11 +148,21 @@ def delete(tx: Transaction, ref: SessionRef, ids: IdSource) -> News:
     check_idle(state, "deleted")
     tx.remove(ref.session_id)
     tx.request_release(ref, purge=True)
-    event = event_pb2.Event(
-        id=ids(EVENT_PREFIX), session_deleted=session_event_pb2.SessionDeleted()
-    )
-    event.processed_at.CopyFrom(log.timestamp(max(tx.now(), state.head_at)))
     fenced = lease.is_live(state, tx.now())
+    return deleted(ref, max(tx.now(), state.head_at), fenced=fenced)
+
+
+def deleted(ref: SessionRef, at: int, *, fenced: bool) -> News:
+    """The news of a session that is no more.
+
+    Its event is in no log. Its id is made of the session's, so that all who see it, wherever they
+    follow the session, see the same one.
+    """
+    event = event_pb2.Event(
+        id=f"{EVENT_PREFIX}_{ref.session_id.partition('_')[2]}",
+        session_deleted=session_event_pb2.SessionDeleted(),
+    )
+    event.processed_at.CopyFrom(log.timestamp(at))
     return News(ref, stamped=[event], ends=True, deleted=True, fenced=fenced)
 
 

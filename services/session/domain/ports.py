@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         SessionState,
         Status,
         ThreadState,
+        Waiting,
     )
 
 T = TypeVar("T")
@@ -135,6 +136,23 @@ class Need:
     ref: SessionRef
     generation: int
     expired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """How far a session is: what tells whether another process has changed it.
+
+    `held` says that someone has its lease, be it alive or not; `ended`, that nothing more enters
+    its log.
+    """
+
+    ref: SessionRef
+    head_seq: int
+    inbox_tail: int
+    waiting: Waiting
+    generation: int
+    held: bool
+    ended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +315,10 @@ class Transaction(Protocol):
         Those that came to need one, or whose lease ran out, within the last `settled_micros` are
         left out: whoever brought that about is about to wake a brain.
         """
+        ...
+
+    def peek(self, session_ids: Collection[str]) -> dict[str, Peek]:
+        """How far sessions are, whatever their workspace; those that are no more are left out."""
         ...
 
     def request_release(self, ref: SessionRef, *, purge: bool) -> None:

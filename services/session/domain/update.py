@@ -78,7 +78,14 @@ def update(
     tx.save_details(state.id, details)
     tx.save(state)
     told = inbox.summary(state.waiting, log_grown=True)
-    return snapshot, News(ref, stamped=[event], input=told, generation=state.generation)
+    news = News(
+        ref,
+        stamped=[event],
+        inbox_tail=state.inbox_tail,
+        input=told,
+        generation=state.generation,
+    )
+    return snapshot, news
 
 
 def check_agent_free(snapshot: Snapshot) -> None:

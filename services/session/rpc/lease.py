@@ -69,7 +69,6 @@ class _Stream:
         self._requests: asyncio.Queue[pb.LeaseRequest] = asyncio.Queue(_PIPELINE)
         self._ended = False
         self._held = HeldLease(self._changed.set)
-        self._sent_seq = 0
 
     async def serve(
         self,
@@ -99,8 +98,8 @@ class _Stream:
     ) -> holding.Opened:
         def hold(opened: holding.Opened) -> None:
             state, appends = opened.snapshot.state, opened.appends
-            self._held.generation = state.generation
-            self._sent_seq = state.head_seq if appends is None else appends.sent_seq
+            sent_seq = state.head_seq if appends is None else appends.sent_seq
+            self._held.opened(state.generation, sent_seq, state.inbox_tail)
             self._parts.leases.add(self._ref.session_id, self._held)
 
         def write(tx: Transaction) -> tuple[holding.Opened, News]:
@@ -199,13 +198,13 @@ class _Stream:
                 if appends and await self._append(appends, renew=False):
                     return True
                 appends = []
-                self._parts.feed.preview(self._ref.session_id, request.preview)
+                self._parts.preview(self._ref.session_id, request.preview)
             else:
                 raise refuse("open", "the lease is open already")
         return bool(appends or renew) and await self._append(appends, renew=renew)
 
     async def _append(self, requests: list[pb.AppendEvents], *, renew: bool) -> bool:
-        holder = Holder(self._ref, self._held.generation, self._sent_seq)
+        holder = Holder(self._ref, self._held.generation, self._held.sent_seq)
 
         def write(tx: Transaction) -> tuple[Appends, News]:
             result = append(tx, holder, requests, self._parts.ids)
@@ -213,8 +212,9 @@ class _Stream:
 
         if requests:
             self._held.take_input()  # the acknowledgement says what waits
+        self._held.begin_append()
         result = await self._parts.commits.write(write, about=about.appending(self._ref, requests))
-        self._sent_seq = result.sent_seq
+        self._held.end_append(result.sent_seq)
         responses = _acknowledgements(result)
         if renew:
             renewed = pb.LeaseRenewed(expire_time=timestamp(result.expires_at))

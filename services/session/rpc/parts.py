@@ -13,9 +13,12 @@ from services.session.domain.ports import TimeRange
 from services.session.domain.session import MICROS, SessionRef
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from google.protobuf.timestamp_pb2 import Timestamp
 
     from chassis.ids import IdSource
+    from drover.session.v1 import preview_pb2
     from services.session.clients.registry import Registry
     from services.session.commits import Commits
     from services.session.copying import Copying
@@ -34,13 +37,15 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class Parts:
     """The service's own parts, put together in `main`.
 
-    A reader of a stream that takes nothing for `stuck_seconds` is disconnected.
+    `preview` shows a glimpse of an event to all who follow its session. A reader of a stream that
+    takes nothing for `stuck_seconds` is disconnected.
     """
 
     store: SessionStore
     commits: Commits
     copying: Copying
     feed: Feed
+    preview: Callable[[str, preview_pb2.Preview], None]
     leases: Leases
     registry: Registry
     cursors: Cursors

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from chassis.errors import DroverError, Reason
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from drover.event.v1 import event_pb2
-    from services.session.domain.ports import Transaction
+    from services.session.domain.ports import InboxEntry, Transaction
     from services.session.domain.session import SessionRef, SessionState
     from services.session.feed import Frame, Subscription
     from services.session.rpc.parts import Parts
@@ -79,8 +80,10 @@ class StreamRpc(SessionServiceServicer):
             state, position, last_id = await self._parts.store.read(
                 lambda tx: _start(tx, session, thread_id, after)
             )
+            feed.place(session.session_id, state.head_seq, state.inbox_tail)
             await context.send_initial_metadata(((POSITION_KEY, last_id),))
-            follower = _Follower(self._parts, session, subscription, send, position)
+            start = position, state.inbox_tail
+            follower = _Follower(self._parts, session, subscription, send, start)
             if position < state.head_seq:
                 await follower.catch_up()
             if not state.ended:
@@ -109,10 +112,24 @@ def _start(
     return state, event.seq, last_id
 
 
+@dataclass(slots=True)
+class _Page:
+    """What a subscriber has yet to be sent, up to `place` in the inbox, and whether there is more.
+
+    What was taken from the inbox is in the log: the subscriber never sees it unstamped behind that.
+    """
+
+    logged: list[event_pb2.Event] = field(default_factory=list)
+    waiting: list[InboxEntry] = field(default_factory=list)
+    place: int = 0
+    more: bool = False
+
+
 class _Follower:
     """Sends one subscriber what it is due, in the order of the log.
 
     What is due at once goes in one message, within bounds: a message costs more than its frames.
+    `start` are the positions of the log and of the inbox that the subscriber has got to.
     """
 
     def __init__(
@@ -121,13 +138,13 @@ class _Follower:
         session: SessionRef,
         subscription: Subscription,
         send: Send,
-        position: int,
+        start: tuple[int, int],
     ) -> None:
         self._parts = parts
         self._ref = session
         self._subscription = subscription
         self._send = send
-        self._position = position
+        self._position, self._place = start
         self._due: list[Frame] = []
         self._due_bytes = 0
         self._last_id = ""
@@ -142,7 +159,7 @@ class _Follower:
                 subscription.overflowed = False
                 await self.catch_up()
             for frame in frames:
-                if frame.seq > self._position + 1:
+                if frame.seq > self._position + 1 or frame.place > self._place + 1:
                     await self.catch_up()
                 await self._add(frame)
             await self._deliver()
@@ -150,21 +167,34 @@ class _Follower:
                 return
 
     async def catch_up(self) -> None:
-        """Sends what the log has beyond the subscriber's position."""
+        """Sends what the log has beyond the subscriber's position, then what waits in the inbox."""
         more = True
         while more:
-            events, more = await self._parts.store.read(self._page)
-            for event in events:
+            page = await self._parts.store.read(self._page)
+            for event in page.logged:
                 self._subscription.end_previews(event)
                 await self._add(event_frame(event))
+            for entry in page.waiting:
+                await self._add(event_frame(entry.event, entry.position))
+            self._place = max(self._place, page.place)
+            more = page.more
         await self._deliver()
 
-    def _page(self, tx: Transaction) -> tuple[list[event_pb2.Event], bool]:
+    def _page(self, tx: Transaction) -> _Page:
         state = tx.state(self._ref)
         if state is None:
-            return [], False
-        query = LogQuery(self._position, state.head_seq, _PAGE_EVENTS, _PAGE_BYTES)
-        return tx.log(state.id, query)
+            return _Page()
+        page = _Page()
+        if state.head_seq > self._position:
+            query = LogQuery(self._position, state.head_seq, _PAGE_EVENTS, _PAGE_BYTES)
+            page.logged, page.more = tx.log(state.id, query)
+        if not page.more and state.inbox_tail > self._place:
+            unseen = InboxQuery(
+                state.head_seq, self._place, state.inbox_tail, _PAGE_EVENTS, _PAGE_BYTES
+            )
+            page.waiting, page.more = tx.inbox(state.id, unseen)
+            page.place = 0 if page.more else state.inbox_tail
+        return page
 
     async def _add(self, frame: Frame) -> None:
         """Has a frame sent with those before it, unless it was seen already."""
@@ -172,6 +202,10 @@ class _Follower:
             if frame.seq <= self._position:
                 return
             self._position = frame.seq
+        elif frame.place:
+            if frame.place <= self._place:
+                return
+            self._place = frame.place
         if self._due and self._due_bytes + len(frame.data) > _RESPONSE_BYTES:
             await self._deliver()
         self._due.append(frame)

@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from drover.agent.v1 import agent_pb2
 from drover.environment.v1 import environment_pb2
-from services.session.domain.ports import Need
+from services.session.domain.ports import Need, Peek
 from services.session.domain.session import (
     Activity,
     Origin,
@@ -37,7 +37,7 @@ from services.session.domain.session import (
 )
 from services.session.store.pairs import SESSIONS
 from services.session.store.tables import details, sessions
-from storage.prepared import Prepared
+from storage.prepared import Prepared, PreparedAmong
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -83,6 +83,21 @@ _NEEDS = (
     )
     .order_by(sessions.c.updated_at)
     .limit(bindparam("most", type_=Integer))
+)
+_PEEK = PreparedAmong(
+    lambda ids: select(
+        sessions.c.id,
+        sessions.c.workspace_id,
+        sessions.c.head_seq,
+        sessions.c.inbox_tail,
+        sessions.c.waiting_interrupts,
+        sessions.c.waiting_confirmations,
+        sessions.c.waiting_messages,
+        sessions.c.generation,
+        sessions.c.lease_expires_at,
+        sessions.c.archived_at,
+        sessions.c.status,
+    ).where(sessions.c.id.in_(ids))
 )
 # `SessionState.status`, as an expression.
 _SHOWN = case(
@@ -156,6 +171,24 @@ def needs(connection: Connection, before: int, limit: int) -> list[Need]:
         Need(SessionRef(workspace, session_id), generation, expires_at is not None)
         for workspace, session_id, generation, expires_at in rows
     ]
+
+
+def peek(connection: Connection, session_ids: Collection[str]) -> dict[str, Peek]:
+    """How far sessions are."""
+    if not session_ids:
+        return {}
+    return {
+        row[0]: Peek(
+            SessionRef(row[1], row[0]),
+            head_seq=row[2],
+            inbox_tail=row[3],
+            waiting=Waiting(row[4], row[5], row[6]),
+            generation=row[7],
+            held=row[8] is not None,
+            ended=row[9] is not None or row[10] == int(Status.TERMINATED),
+        )
+        for row in _PEEK.execute(connection, {}, list(session_ids))
+    }
 
 
 def get_details(connection: Connection, session_id: str) -> SessionRow:

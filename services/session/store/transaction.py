@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         LogEntry,
         LogQuery,
         Need,
+        Peek,
         SessionQuery,
     )
     from services.session.domain.session import (
@@ -278,6 +279,10 @@ class SqlTransaction:
         """Sessions that need a brain and have none."""
         before = self.now() - settled_micros
         return sessions.needs(self._told(*self._both), before, limit)
+
+    def peek(self, session_ids: Collection[str]) -> dict[str, Peek]:
+        """How far sessions are."""
+        return sessions.peek(self._told(*self._both), session_ids)
 
     def request_release(self, ref: SessionRef, *, purge: bool) -> None:
         """Notes that a session's hand must go."""

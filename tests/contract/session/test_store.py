@@ -16,6 +16,7 @@ from services.session.domain.ports import (
     CallState,
     InboxQuery,
     LogEntry,
+    Peek,
     SessionQuery,
     TimeRange,
 )
@@ -308,6 +309,23 @@ async def test_a_need_that_has_just_come_up_can_be_left_to_whoever_brought_it_ab
     needs = await store.read(lambda tx: tx.needs(10, settled_micros=HOUR))
     assert {need.ref.session_id for need in needs} == {"sesn_1", "sesn_1x"}
     assert len(await store.read(lambda tx: tx.needs(10))) == 4
+
+
+async def test_a_peek_tells_how_far_sessions_are_and_leaves_out_those_that_are_no_more(store):
+    await create(store, state(workspace_id="other", head_seq=3, inbox_tail=4, generation=2))
+    await create(store, state("sesn_2", waiting=Waiting(1, 2, 3), lease_expires_at=1))
+    await create(store, state("sesn_3", archived_at=1))
+    await create(store, state("sesn_4", activity=Activity(Status.TERMINATED)))
+    ids = ["sesn_4", "sesn_3", "sesn_2", "sesn_1", "sesn_0"]
+    seen = await store.read(lambda tx: tx.peek(ids))
+    assert seen.keys() == set(ids[:-1])
+    assert seen["sesn_1"] == Peek(
+        SessionRef("other", "sesn_1"), 3, 4, Waiting(), 2, held=False, ended=False
+    )
+    assert seen["sesn_2"].held
+    assert seen["sesn_2"].waiting == Waiting(1, 2, 3)
+    assert [seen[one].ended for one in ids[:-1]] == [True, True, False, False]
+    assert await store.read(lambda tx: tx.peek([])) == {}
 
 
 async def test_a_removed_session_is_gone_with_all_that_belongs_to_it(store):

@@ -20,7 +20,7 @@ class Talker:
     def __init__(self):
         self.waiting = []
         self.statements = []
-        self.heard = []
+        self.notices = []
         self.joins = 0
         self.changed = asyncio.Condition()
 
@@ -29,8 +29,8 @@ class Talker:
         self.statements.append(said)
         return said
 
-    def hear(self, notice):
-        self.heard.append(notice)
+    def heard(self, notice):
+        self.notices.append(notice)
 
     def joined(self):
         self.joins += 1
@@ -70,9 +70,9 @@ async def test_what_one_says_all_on_the_channel_hear_in_order(url):
         one.say("a", "b")
         one.say("c")
         for talker in (one, other):
-            await talker.until(lambda heard=talker.heard: len(heard) == 3)
-            assert talker.heard == ["a", "b", "c"]
-        assert foreign.heard == []
+            await talker.until(lambda heard=talker.notices: len(heard) == 3)
+            assert talker.notices == ["a", "b", "c"]
+        assert foreign.notices == []
 
 
 async def test_what_comes_while_a_statement_is_on_its_way_is_said_in_one(url):
@@ -80,16 +80,16 @@ async def test_what_comes_while_a_statement_is_on_its_way_is_said_in_one(url):
         expected = [str(number) for number in range(500)]
         for number in expected:
             one.say(number)
-        await one.until(lambda: len(one.heard) == 500)
-        assert one.heard == expected
+        await one.until(lambda: len(one.notices) == 500)
+        assert one.notices == expected
         assert [said for said in one.statements if said] == [expected]
 
 
 async def test_a_notice_may_have_as_many_bytes_as_the_server_takes(url):
     async with talking(url) as one:
         one.say("x" * MAX_PAYLOAD)
-        await one.until(lambda: one.heard)
-        assert len(one.heard[0]) == MAX_PAYLOAD
+        await one.until(lambda: one.notices)
+        assert len(one.notices[0]) == MAX_PAYLOAD
 
 
 async def test_a_connection_that_was_ended_is_made_again(url, postgres):
@@ -102,7 +102,7 @@ async def test_a_connection_that_was_ended_is_made_again(url, postgres):
         )
         await one.until(lambda: one.joins == other.joins == 2)
         one.say("again")
-        await other.until(lambda: other.heard == ["again"])
+        await other.until(lambda: other.notices == ["again"])
 
 
 async def test_a_connection_that_leads_nowhere_is_found_out_and_made_again(url, monkeypatch):
@@ -116,7 +116,7 @@ async def test_a_connection_that_leads_nowhere_is_found_out_and_made_again(url, 
             proxy.flow()
             await one.until(lambda: one.joins == 2)
             one.say("again")
-            await one.until(lambda: one.heard == ["again"])
+            await one.until(lambda: one.notices == ["again"])
 
 
 async def test_a_server_that_is_away_is_waited_for(url):

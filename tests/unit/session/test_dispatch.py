@@ -64,7 +64,7 @@ async def test_with_every_brain_down_the_dispatcher_backs_off_and_goes_on(monkey
     brains = Brains(fail, fail)
     async with dispatching(world, brains, sweep_seconds=3600):
         await until(lambda: len(brains.asked) >= 40)
-    waits = [pause for pause in pauses if pause not in {0, 0.005, 3600}]
+    waits = [pause for pause in pauses if pause not in {0, 0.005} and pause < 1000]
     assert len(waits) >= len(brains.asked) // 2 - 1
     assert max(waits) <= 1.0
     assert waits[6] > waits[0]
