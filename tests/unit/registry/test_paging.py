@@ -41,10 +41,14 @@ def test_garbled_cursors_are_refused(text: str) -> None:
         HERE.read(text)
 
 
-def test_a_cursor_with_one_letter_changed_is_refused() -> None:
-    cursor = HERE.write(POSITION)
-    for index, letter in enumerate(cursor[:-1]):
-        changed = cursor[:index] + ("A" if letter != "A" else "B") + cursor[index + 1 :]
+@pytest.mark.parametrize("length", range(1, 4))
+def test_a_cursor_that_was_cut_or_altered_anywhere_is_refused(length: int) -> None:
+    cursor = HERE.write(Position(7, "x" * length))
+    altered = {cursor[:end] for end in range(len(cursor))} | {f"{cursor}=", f"{cursor}A"}
+    for index, letter in enumerate(cursor):
+        others = set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") - {letter}
+        altered |= {cursor[:index] + other + cursor[index + 1 :] for other in others}
+    for changed in altered:
         with pytest.raises(DroverError, match="page: "):
             HERE.read(changed)
 

@@ -32,6 +32,20 @@ def test_a_cursor_of_another_installation_is_refused():
         Cursors(b"key").open(SCOPE, Cursors(b"another").seal(SCOPE, [7]))
 
 
+@pytest.mark.parametrize("values", [[7], [70], [700]])
+def test_a_cursor_that_was_cut_or_altered_anywhere_is_refused(values):
+    cursors = Cursors(b"key")
+    cursor = cursors.seal(SCOPE, values)
+    altered = {cursor[:end] for end in range(len(cursor))} | {f"{cursor}=", f"{cursor}A"}
+    for index, letter in enumerate(cursor):
+        others = set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") - {letter}
+        altered |= {cursor[:index] + other + cursor[index + 1 :] for other in others}
+    for changed in altered:
+        with pytest.raises(DroverError) as caught:
+            cursors.open(SCOPE, changed)
+        assert caught.value.reason is Reason.INVALID_ARGUMENT
+
+
 @pytest.mark.parametrize("cursor", ["", "x", "!!!", "é", "A" * 40, "QUJD" * 10, "a b"])
 def test_text_that_is_no_cursor_is_refused(cursor):
     with pytest.raises(DroverError) as caught:

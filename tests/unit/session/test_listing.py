@@ -6,8 +6,12 @@ import itertools
 
 import pytest
 
+from chassis.errors import DroverError, Reason
 from drover.session.v1 import lease_pb2
+from services.session.domain import bounds
+from services.session.domain.bounds import Around
 from services.session.domain.ports import TimeRange
+from services.session.domain.session import ThreadState
 from tests.doubles.session_events import message, running, said
 from tests.doubles.session_world import World, kinds
 
@@ -116,3 +120,158 @@ def test_a_session_without_events_has_one_empty_page():
     world = World()
     for descending, limit in itertools.product((False, True), (1, 10)):
         assert walk(world, limit=limit, descending=descending) == [[]]
+
+
+def grown(count=30):
+    """A log of so many events, one a second, of which every third is the child thread's."""
+    world = World()
+    generation = world.open()
+    add_child(world)
+    for number in range(1, count + 1):
+        world.clock.move(1)
+        event = running() if number % 5 == 0 else said(str(number))
+        event.id = f"e{number}"
+        event.thread_id = "sthr_child" if number % 3 == 0 else ""
+        world.append(generation, event)
+    return world
+
+
+def add_child(world):
+    child = ThreadState("sthr_child", world.ref.session_id, 1, 1, world.state.primary_thread_id)
+    world.store.run(lambda tx: tx.save_thread(child))
+
+
+def numbers(events):
+    return [event.seq for event in events]
+
+
+def refused(call):
+    with pytest.raises(DroverError) as caught:
+        call()
+    return caught.value
+
+
+def test_a_slice_around_an_event_has_its_neighbours_by_position():
+    world = grown()
+    assert numbers(world.events(around=Around("e10", 2, 3))) == [8, 9, 10, 11, 12, 13]
+    assert numbers(world.events(around=Around("e10", 0, 0))) == [10]
+    assert numbers(world.events(around=Around("e2", 9, 0))) == [1, 2]
+    assert numbers(world.events(around=Around("e29", 1, 9), descending=True)) == [30, 29, 28]
+    pages = walk(world, limit=2, around=Around("e10", 2, 2))
+    assert [numbers(page) for page in pages] == [[8, 9], [10, 11], [12]]
+
+
+def test_neighbours_are_counted_among_what_matches():
+    world = grown()
+    status = ("session.status_running",)
+    assert numbers(world.events(around=Around("e12", 1, 2), types=status)) == [10, 15, 20]
+    assert numbers(world.events(around=Around("e15", 1, 1), types=status)) == [10, 15, 20]
+    child = {"thread_id": "sthr_child"}
+    assert numbers(world.events(around=Around("e10", 2, 1), **child)) == [6, 9, 12]
+    both = world.events(around=Around("e10", 0, 9), types=status, **child)
+    assert numbers(both) == [15, 30]
+    primary = {"thread_id": world.state.primary_thread_id}
+    assert numbers(world.events(around=Around("e10", 3, 2), **primary)) == [5, 7, 8, 10, 11, 13]
+
+
+def test_a_slice_around_what_has_no_place_is_refused():
+    world = grown()
+    world.accept(message("later", "waits"))
+    for event_id, text in (("nowhere", "no such event"), ("waits", "waits in the inbox")):
+        error = refused(lambda one=event_id: world.events(around=Around(one, 1, 1)))
+        assert error.reason is Reason.INVALID_ARGUMENT
+        assert error.message.startswith("around_event_id: ")
+        assert text in error.message
+
+
+def test_a_thread_has_its_own_events_and_the_primary_one_the_inbox():
+    world = grown(9)
+    world.accept(message("later", "waits"))
+    assert numbers(world.events(thread_id="sthr_child")) == [3, 6, 9]
+    primary = world.events(thread_id=world.state.primary_thread_id)
+    assert numbers(primary) == [1, 2, 4, 5, 7, 8, 0]
+    assert refused(lambda: world.events(thread_id="sthr_other")).reason is Reason.NOT_FOUND
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_what_no_index_tells_is_sought_a_stretch_at_a_time(descending, monkeypatch):
+    monkeypatch.setattr(bounds, "SCAN", 4)
+    world = grown()
+    primary = world.state.primary_thread_id
+    for query in (
+        {"thread_id": primary},
+        {"thread_id": primary, "types": ("session.status_running",)},
+        {"thread_id": "sthr_child", "types": ("session.status_running",)},
+    ):
+        pages = walk(world, limit=3, descending=descending, **query)
+        found = [event.seq for page in pages for event in page]
+        of_child = query["thread_id"] != primary
+        expected = [
+            seq
+            for seq in range(1, 31)
+            if (seq % 3 == 0) is of_child and ("types" not in query or seq % 5 == 0)
+        ]
+        assert found == (expected[::-1] if descending else expected)
+        assert max(map(len, pages)) <= 3
+        near = walk(world, limit=9, around=Around("e16", 3, 2), **query)
+        assert sorted(event.seq for page in near for event in page) == [
+            *[seq for seq in expected if seq < 16][-3:],
+            *([16] if 16 in expected else []),
+            *[seq for seq in expected if seq > 16][:2],
+        ]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65, 200])
+def test_a_time_is_found_among_stamps_in_any_log(count):
+    world = World()
+    generation = world.open()
+    stamps = []
+    for number in range(count):
+        world.clock.move(number % 3)  # some share a stamp
+        world.append(generation, said("x"))
+        stamps.append(world.log[-1].processed_at.ToMicroseconds())
+    for at in {0, *stamps, *(one + 1 for one in stamps)}:
+        expected = next((n for n, one in enumerate(stamps, start=1) if one >= at), count + 1)
+        found = world.store.run(
+            lambda tx, at=at: bounds.first_at(tx, world.ref.session_id, count, at)
+        )
+        assert found == expected
+
+
+def test_few_stamps_are_looked_at_in_a_long_log():
+    class Stamps:
+        def __init__(self):
+            self.rounds = 0
+
+        def stamps(self, _session_id, seqs):
+            self.rounds += 1
+            return {seq: seq * MICROS for seq in seqs}
+
+    tx = Stamps()
+    assert bounds.first_at(tx, "sesn_1", 250_000, 123_456 * MICROS) == 123_456
+    assert tx.rounds == 3
+
+
+def test_the_inbox_is_read_from_what_waits_and_not_from_its_beginning():
+    world = World(message("first"))
+    generation = world.open()
+    for _ in range(20):
+        world.append(generation, take=2)
+        world.accept(message("next"))
+    asked = []
+
+    class Watched:
+        def __init__(self, tx):
+            self._tx = tx
+
+        def __getattr__(self, name):
+            return getattr(self._tx, name)
+
+        def inbox(self, session_id, query):
+            asked.append(query)
+            return self._tx.inbox(session_id, query)
+
+    run = world.store.run
+    world.store.run = lambda fn, **more: run(lambda tx: fn(Watched(tx)), **more)
+    assert numbers(world.events()) == [*range(1, 21), 0]
+    assert [(query.after, query.upto) for query in asked] == [(20, 21)]
