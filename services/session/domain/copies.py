@@ -15,6 +15,7 @@ from chassis.errors import DroverError, Reason
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from drover.api.v1.request_key_pb2 import RequestKey
     from services.session.domain.ports import Call, InboxEntry, LogEntry
     from services.session.domain.session import SessionDetails, SessionState, ThreadState
 
@@ -89,6 +90,14 @@ class CopyTransaction(Protocol):
 
     def unfinished_calls(self, session_id: str) -> list[tuple[Call, str]]:
         """Calls without a result and the types of the events that opened them, in order."""
+        ...
+
+    def answer(self, key: RequestKey) -> bytes | None:
+        """What a request was answered before: see `ports.Transaction`."""
+        ...
+
+    def keep_answer(self, key: RequestKey, answer: bytes, session_id: str) -> None:
+        """Keeps an answer, for as long as the session that it tells about is there."""
         ...
 
     def publish(self, state: SessionState) -> None:

@@ -17,6 +17,7 @@ from services.session.domain.event import CallKind
 from services.session.domain.ports import Call, CallState
 from services.session.store import calls, events, inbox, sessions, stretches, threads
 from services.session.store import tables as t
+from storage import answers
 from storage.prepared import Prepared
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
     from chassis.clock import Clock
+    from drover.api.v1.request_key_pb2 import RequestKey
     from services.session.domain.copies import CopyTransaction, Stretch
     from services.session.domain.ports import InboxEntry, LogEntry
     from services.session.domain.session import SessionDetails, SessionState, ThreadState
@@ -162,6 +164,15 @@ class _Copying:
         """Calls without a result, in the order of the events that opened them."""
         rows = _UNFINISHED.execute(self._connection, {"session": session_id})
         return [(Call(row[0], CallKind(row[1]), CallState(row[2])), row[3]) for row in rows]
+
+    def answer(self, key: RequestKey) -> bytes | None:
+        """What a request was answered before."""
+        answers.lock(self._connection, [key])
+        return answers.decide(answers.load(self._connection, key), key, self._now)
+
+    def keep_answer(self, key: RequestKey, answer: bytes, session_id: str) -> None:
+        """Keeps an answer."""
+        answers.keep(self._connection, [answers.Kept.of(key, self._now, answer, session_id)])
 
     def publish(self, state: SessionState) -> None:
         """Shows the session to its workspace."""

@@ -21,7 +21,14 @@ from tests.doubles.session_stack import (
 )
 from tests.doubles.session_world import kinds
 
-RPCS = ["CreateSession", "UpdateSession", "ArchiveSession", "DeleteSession", "EmitEvents"]
+RPCS = [
+    "CreateSession",
+    "UpdateSession",
+    "ArchiveSession",
+    "DeleteSession",
+    "ForkSession",
+    "EmitEvents",
+]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -93,6 +100,19 @@ async def test_a_creation_that_comes_many_times_at_once_creates_one_session(serv
     assert len({answer.session.id for answer, _ in done}) == 1
     assert sum(not replayed for _, replayed in done) == 1
     assert await count(service) == 1
+
+
+@pytest.mark.parametrize("events", [3, 2500])
+async def test_a_fork_that_is_asked_for_many_times_at_once_is_one(service, events):
+    source = await service.create()
+    lease = await service.lease(source.id).open()
+    await lease.append(*(said("x") for _ in range(events)))
+    request = pb.ForkSessionRequest(session_id=source.id)
+    calls = [answered(service.stub.ForkSession, request, named("k")) for _ in range(4)]
+    done = await asyncio.gather(*calls)
+    assert len({answer.session.id for answer, _ in done}) == 1
+    assert sum(not replayed for _, replayed in done) == 1
+    assert await count(service) == 2
 
 
 async def test_a_repetition_is_answered_whatever_has_become_of_the_environment(service):
