@@ -62,6 +62,15 @@ def variables(service: str) -> tuple[str, str]:
     return f"DROVER_{service.upper()}_{_SUFFIX}", f"DROVER_{_SUFFIX}"
 
 
+VARIABLES: Final = frozenset(name for service in SERVICES for name in variables(service))
+"""All of them."""
+
+
+def embedded(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a stack that keeps everything in its own directory, whatever is set."""
+    return {name: value for name, value in environment.items() if name not in VARIABLES}
+
+
 def migrate_all(
     databases: Iterable[ServiceDatabase], tell: Callable[[ServiceDatabase, int], None]
 ) -> None:

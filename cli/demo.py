@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.rule import Rule
 from rich.text import Text
 
+from cli.databases import embedded
 from cli.launched import LaunchedStack
 from cli.task import SYSTEM, Task
 from cli.terminal import Terminal, plain
@@ -56,7 +58,8 @@ def run_demo(text: str | None, *, model: str) -> int:
     kept = True
     try:
         console.say(f"starting a stack over {data}", "dim")
-        with LaunchedStack(data) as stack:
+        # Its own data alone: brains of a demonstration must not wake another stack's sessions.
+        with LaunchedStack(data, environment=embedded(os.environ)) as stack:
             console.say(f"ready    {stack.target.url}", "dim")
             ending = _converse(
                 stack.target.client(), question() if text is None else text, model, console

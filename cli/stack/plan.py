@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cli.databases import SERVICES, variables
+from cli.databases import SERVICES, VARIABLES, variables
 from cli.stack.order import Order
 from cli.stack.ports import LOOPBACK
 
@@ -27,7 +27,7 @@ _MODEL_CLIENT = ("anthropic", "httpcore2", "anyio._backends._asyncio")
 _MODEL_PREFIXES = ("ANTHROPIC_", "AWS_", "GOOGLE_", "CLOUD_ML_", "VERTEX_", "BEDROCK_")
 _KEY = "DROVER_API_KEY"
 # Of these, each process is given its own.
-_OWN = {_KEY, *(name for service in SERVICES for name in variables(service))}
+_OWN = {_KEY, *VARIABLES}
 _METRICS = "DROVER_METRICS_LISTEN"
 
 

@@ -13,6 +13,7 @@ from chassis.secret import Secret
 from cli.databases import ServiceDatabase
 from cli.doctor.databases import databases
 from cli.doctor.finding import Verdict
+from cli.launched import LaunchFailedError
 from cli.main import app
 from cli.settings import settings_of, shown_value
 from cli.stack.installation import Installation
@@ -76,6 +77,21 @@ def test_database_is_where_the_services_own_setting_says(tmp_path: Path) -> None
     assert place(DROVER_DATABASE_URL=SERVER, DROVER_SESSION_DATABASE_URL=own) == "/srv/session.db"
     with pytest.raises(CannotStartError, match="each service needs its own"):
         place(DROVER_DATABASE_URL=own)
+
+
+def test_demonstration_keeps_to_its_own_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DROVER_DATABASE_URL", SERVER)
+    monkeypatch.setenv("DROVER_HANDS_DATABASE_URL", SERVER)
+    given: list[dict[str, str]] = []
+
+    def launch(_data: Path, environment: dict[str, str]) -> None:
+        given.append(environment)
+        raise LaunchFailedError("seen enough")
+
+    monkeypatch.setattr("cli.demo.LaunchedStack", launch)
+    assert invoke("demo")[0] == 1
+    assert given[0]
+    assert SERVER not in given[0].values()
 
 
 def test_migrate_tells_each_step_once_and_then_that_nothing_is_to_do(
