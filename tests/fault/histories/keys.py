@@ -6,18 +6,18 @@ from drover.event.v1 import event_pb2
 from tests.doubles.session_events import message, said
 from tests.fault.histories.history import Entry
 
-_MARK = "key:"
+MARK = "key:"
 
 
 def posted(key: str, event_id: str = "") -> event_pb2.Event:
     """A user's message."""
-    event: event_pb2.Event = message(_MARK + key, event_id)
+    event: event_pb2.Event = message(MARK + key, event_id)
     return event
 
 
 def spoken(key: str, event_id: str = "") -> event_pb2.Event:
     """An agent's message."""
-    event: event_pb2.Event = said(_MARK + key, event_id)
+    event: event_pb2.Event = said(MARK + key, event_id)
     return event
 
 
@@ -26,7 +26,7 @@ def key_of(event: event_pb2.Event) -> str:
     for variant in ("user_message", "agent_message"):
         if event.HasField(variant):
             words: str = getattr(event, variant).content[0].text.text
-            return words.removeprefix(_MARK) if words.startswith(_MARK) else ""
+            return words.removeprefix(MARK) if words.startswith(MARK) else ""
     return ""
 
 

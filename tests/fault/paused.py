@@ -1,0 +1,178 @@
+"""A stack at work whose PostgreSQL stands still for a while, and what was seen of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from dataclasses import dataclass, field
+
+from anthropic import Anthropic
+
+from chassis.errors import DroverError
+from tests.doubles.messages_api import Gate, says, text
+from tests.doubles.postgres import Cluster
+from tests.doubles.soak import share
+from tests.e2e.driving import new_session, send
+from tests.e2e.stack import Stack
+from tests.fault.crowd import Answer, Crowd, crowd
+from tests.fault.histories.history import History
+from tests.fault.histories.keys import posted
+from tests.fault.histories.reader import Reader
+from tests.fault.histories.recorder import Recorder
+from tests.fault.histories.service import Service, reached
+from tests.fault.vitals import Complaints, Vitals, vitals
+
+PAUSED = 60.0
+CALLERS = 16
+_SETTLED = 2.0  # s at work before and after
+_PATIENCE = 10.0
+
+
+@dataclass(slots=True)
+class Seen:
+    """What callers met, and what services took. Times are in seconds from the pause or its end."""
+
+    paused_at: float = 0.0
+    resumed_at: float = 0.0
+    alive: set[int] = field(default_factory=set)
+    red_after: float = 0.0
+    green_after: float = 0.0
+    written_after: float = 0.0
+    finished_after: float = 0.0
+    answers: list[Answer] = field(default_factory=list)
+    unfit: list[str] = field(default_factory=list)
+    refusals: list[tuple[DroverError, float]] = field(default_factory=list)
+    history: History = field(default_factory=History)
+    vitals: dict[str, dict[str, Vitals]] = field(default_factory=dict)
+    complaints: list[str] = field(default_factory=list)
+
+    @property
+    def met(self) -> list[Answer]:
+        """The answers to what was asked and answered while the server stood still."""
+        return [
+            answer
+            for answer in self.answers
+            if answer.at - answer.seconds > self.paused_at and answer.at < self.resumed_at
+        ]
+
+
+def observed(stack: Stack, cluster: Cluster) -> Seen:
+    """Pauses the server under a stack at work; answers what was seen."""
+    stack.model.default(lambda _: text("ok"))
+    with stack.client() as client:
+        return asyncio.run(_Story(stack, cluster, client).told())
+
+
+class _Story:
+    def __init__(self, stack: Stack, cluster: Cluster, client: Anthropic) -> None:
+        self._stack = stack
+        self._cluster = cluster
+        self._seen = Seen()
+        self._complaints = Complaints(stack.data / "logs")
+        self._over = asyncio.Event()
+        self._gate = Gate()
+        made, thinking = new_session(client, tools=()), new_session(client, tools=())
+        self._agent, self._session, self._thinking = made.agent.id, made.id, thinking.id
+        stack.model.on(says("think"), text("thought").stall(self._gate))
+        send(client, thinking.id, "think")
+        self._gate.wait_reached()
+
+    async def told(self) -> Seen:
+        """Has clients at work while the server is paused, and after it goes on."""
+        stack, seen, recorder = self._stack, self._seen, Recorder()
+        async with (
+            crowd(stack) as clients,
+            reached(stack.address("session"), stack.token) as service,
+            asyncio.TaskGroup() as watching,
+        ):
+            reader = Reader("reader", self._session, clients.http, recorder, 0, slow=False)
+            watched = [watching.create_task(self._probe(clients))]
+            watched.append(watching.create_task(reader.run()))
+            async with asyncio.TaskGroup() as calls:
+                calls.create_task(self._emit(service))
+                for number in range(CALLERS):
+                    calls.create_task(self._write(clients, f"c{number}"))
+                    calls.create_task(self._read(clients))
+                await self._pause()
+                await self._recover(clients)
+                await asyncio.sleep(_SETTLED)
+                self._over.set()
+            await clients.logs_at_rest(stack)
+            seen.vitals["after"] = vitals(stack)
+            async with asyncio.timeout(_PATIENCE):
+                await reader.shown(clients.history.logs[self._session][-1].id)
+            for task in watched:
+                task.cancel()
+        seen.history, seen.answers = clients.history, clients.answers
+        seen.history.readings.append(reader.reading())
+        seen.unfit = [*clients.unfit, *recorder.unfit]
+        seen.complaints = self._complaints.found()
+        return seen
+
+    async def _pause(self) -> None:
+        seen = self._seen
+        await asyncio.sleep(_SETTLED)
+        seen.vitals["before"] = vitals(self._stack)
+        self._cluster.pause()
+        try:
+            seen.paused_at = time.monotonic()
+            self._gate.release()
+            for name in ("early", "late"):
+                await asyncio.sleep(share(PAUSED) / 2)
+                seen.vitals[name] = vitals(self._stack)
+            seen.resumed_at = time.monotonic()
+        finally:
+            self._cluster.resume()
+
+    async def _recover(self, clients: Crowd) -> None:
+        """Waits until writes are taken, the stack is ready and the turn in flight has ended."""
+        seen = self._seen
+        while not (seen.written_after and seen.green_after and seen.finished_after):
+            since = time.monotonic() - seen.resumed_at
+            assert since < _PATIENCE, f"not all is back: {seen}"
+            if await clients.post(self._session, f"back-{since}") and not seen.written_after:
+                seen.written_after = time.monotonic() - seen.resumed_at
+            answer = await clients.request("GET", f"/v1/sessions/{self._thinking}")
+            idle = answer is not None and answer.json().get("status") == "idle"
+            if idle and not seen.finished_after:
+                seen.finished_after = time.monotonic() - seen.resumed_at
+            await asyncio.sleep(0.1)
+
+    async def _write(self, clients: Crowd, name: str) -> None:
+        """Writes over HTTP until it is over."""
+        number = 0
+        while not self._over.is_set():
+            number += 1
+            await clients.post(self._session, f"{name}-{number}")
+            await asyncio.sleep(0.2)
+
+    async def _read(self, clients: Crowd) -> None:
+        """Reads at the session service and at the registry, in turns, until it is over."""
+        paths = itertools.cycle((f"/v1/sessions/{self._session}", f"/v1/agents/{self._agent}"))
+        while not self._over.is_set():
+            await clients.request("GET", next(paths))
+            await asyncio.sleep(0.2)
+
+    async def _emit(self, service: Service) -> None:
+        """Writes by gRPC, and keeps every refusal."""
+        while not self._over.is_set():
+            begun = time.monotonic()
+            try:
+                await service.emit(self._session, [posted("")])
+            except DroverError as error:
+                self._seen.refusals.append((error, time.monotonic() - begun))
+            await asyncio.sleep(0.2)
+
+    async def _probe(self, clients: Crowd) -> None:
+        """Asks whether the stack is alive, and whether it is ready."""
+        seen = self._seen
+        while True:
+            seen.alive.add((await clients.http.get("/healthz")).status_code)
+            ready = (await clients.http.get("/readyz")).status_code == 200
+            now = time.monotonic()
+            if seen.paused_at and not ready and not seen.red_after:
+                seen.red_after = now - seen.paused_at
+            if seen.resumed_at and ready and not seen.green_after:
+                seen.green_after = now - seen.resumed_at
+            await asyncio.sleep(0.1)
