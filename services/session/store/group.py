@@ -1,13 +1,12 @@
-"""Group commit on PostgreSQL: what waits at the same time shares a transaction.
+"""Group commit: writes that wait at the same time share a transaction.
 
-A commit and each of its statements cost a round trip, whatever they carry. So the sessions of a
-group are locked by one statement, what its transactions will look at is fetched by one of each
-kind, and what they wrote is sent by one of each kind; then one commit makes it durable, and only
-then is any of them acknowledged.
+A commit costs an fsync, and on PostgreSQL each statement a round trip, whatever they carry. So the
+transactions of a group are run one after the other, but look at what was locked and fetched for
+all, and write to memory; then what they wrote is sent by one statement of each kind, one commit
+makes it durable, and only then is any of them acknowledged.
 
-Sessions are locked without waiting, or two replicas whose groups have sessions in common would
-wait for one another. What another replica holds is waited for in a transaction of its own, a
-session's writes in the order in which they came.
+What another replica holds is waited for in a transaction of its own, a session's writes in the
+order in which they came.
 """
 
 from __future__ import annotations
@@ -19,19 +18,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chassis.errors import DroverError, Reason
-from services.session.store import calls, events, inbox, requests, sessions
-from services.session.store.requests import HeldElsewhereError
+from services.session.store import requests
+from services.session.store.engine import HeldElsewhereError
 from services.session.store.transaction import SqlTransaction
-from services.session.store.unit import Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from sqlalchemy import Connection
 
     from services.session.domain.ports import About, Transaction
-    from services.session.store.pairs import Pair
-    from services.session.store.sessions import SessionRow
+    from services.session.store.engine import Engine
+    from services.session.store.unit import Unit
     from storage import Database
 
 T = TypeVar("T")
@@ -43,8 +41,6 @@ _MAX_WAITING: Final = 4096
 # Connections that may wait for sessions which other replicas hold; the others are for what needs
 # not wait.
 _LANES: Final = 3
-# Of what waits in an inbox, so much is fetched ahead: a brain takes one message at a time.
-_WINDOW: Final = 4
 # What has waited so long when a group fails for want of a database has waited long enough.
 _PATIENCE: Final = 1.0
 
@@ -97,8 +93,9 @@ class _Write:
 class GroupCommitter:
     """Runs writes in groups, one group after the other; the next one collects meanwhile."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, engine: Engine) -> None:
         self._database = database
+        self._engine = engine
         self._waiting: deque[_Write] = deque()
         self._lanes: dict[str, deque[_Write]] = {}
         self._free_lanes = asyncio.Semaphore(_LANES)
@@ -159,7 +156,7 @@ class GroupCommitter:
 
     async def _commit(self, group: Sequence[_Write], *, wait: bool) -> None:
         try:
-            await self._database.write(partial(_run, group, wait=wait))
+            await self._database.write(partial(_run, self._engine, group, wait=wait))
         except Exception as failure:  # noqa: BLE001  # its caller is told
             everyones = isinstance(failure, DroverError) and failure.reason in _EVERYONES
             if len(group) > 1 and not everyones:
@@ -201,16 +198,9 @@ def _next(waiting: deque[_Write]) -> list[_Write]:
     return group
 
 
-def _run(group: Sequence[_Write], connection: Connection, *, wait: bool) -> None:
+def _run(engine: Engine, group: Sequence[_Write], connection: Connection, *, wait: bool) -> None:
     """Runs a group in the transaction of `connection`. It may be run again."""
-    unit = Unit(
-        connection,
-        _locked if wait else _locked_if_free,
-        sessions.time,
-        reserve=requests.wait_for if wait else requests.take_if_free,
-        shared=True,
-    )
-    held = _prepare(unit, [write.about for write in group], wait=wait)
+    unit, held = engine.writing(connection, [write.about for write in group], wait=wait)
     for write in group:
         write.result = write.error = write.held = None
         if write.future.cancelled():
@@ -219,76 +209,3 @@ def _run(group: Sequence[_Write], connection: Connection, *, wait: bool) -> None
         if write.held is None:
             write.run(unit)
     unit.flush()
-
-
-def _locked(unit: Unit, session_id: str) -> SessionRow | None:
-    """A session's row, once nobody else holds it."""
-    rows, time = sessions.lock(unit.connection, [session_id], wait=True)
-    unit.time = unit.time or time
-    return rows.get(session_id)
-
-
-def _locked_if_free(unit: Unit, session_id: str) -> SessionRow | None:
-    """A session's row. Raises `HeldElsewhereError` when another holds it."""
-    rows, time = sessions.lock(unit.connection, [session_id], wait=False)
-    unit.time = unit.time or time
-    if not rows and sessions.existing(unit.connection, [session_id]):
-        raise HeldElsewhereError(session_id)
-    return rows.get(session_id)
-
-
-def _prepare(unit: Unit, abouts: Sequence[About], *, wait: bool) -> Collection[str]:
-    """Locks and fetches what was announced; answers the lanes of what others hold."""
-    elsewhere = requests.reserve(unit, abouts, wait=wait)
-    wanted = {about.ref.session_id for about in abouts if about.ref is not None}
-    if wanted:
-        elsewhere |= _prepare_sessions(unit, abouts, wanted, wait=wait)
-    ours = (one for one in abouts if elsewhere.isdisjoint(requests.lanes(one)))
-    requests.fetch(unit, [about.key for about in ours if about.key])
-    return elsewhere
-
-
-def _prepare_sessions(
-    unit: Unit, abouts: Sequence[About], wanted: set[str], *, wait: bool
-) -> set[str]:
-    """As `_prepare`, of the sessions and what is in them."""
-    connection, known = unit.connection, unit.known
-    rows, unit.time = sessions.lock(connection, wanted, wait=wait)
-    missing = wanted - rows.keys()
-    held = sessions.existing(connection, missing) if missing and not wait else set[str]()
-    known.sessions.update(rows)
-    known.sessions.update(dict.fromkeys(missing - held))
-    ours = [about for about in abouts if about.ref is not None and about.ref.session_id in rows]
-    busy = {one for one, row in rows.items() if sessions.restored(row).waiting.total}
-    found = _pairs(ours, lambda about: about.found)
-    logged = _pairs(ours, lambda about: about.logged)
-    # Behind the locks, so that nothing of it changes before the commit.
-    if pairs := logged | found:
-        known.events.update(_present(pairs, events.id_pairs(connection, pairs)))
-    # Where something waits, a brain must not give its id to another event.
-    if pairs := found | {pair for pair in logged if pair[0] in busy}:
-        known.queued_ids.update(_present(pairs, inbox.id_pairs(connection, pairs)))
-    if pairs := _pairs(ours, lambda about: about.calls):
-        known.calls.update(dict.fromkeys(pairs) | calls.get_pairs(connection, pairs))
-    takers = {about.ref.session_id for about in ours if about.waiting and about.ref is not None}
-    _look_at_inboxes(unit, takers & busy)
-    return held
-
-
-def _look_at_inboxes(unit: Unit, session_ids: Collection[str]) -> None:
-    if session_ids:
-        for session_id, oldest in inbox.first(unit.connection, session_ids, _WINDOW).items():
-            unit.known.windows[session_id] = oldest, len(oldest) < _WINDOW
-
-
-def _pairs(abouts: Sequence[About], ids: Callable[[About], Collection[str]]) -> set[Pair]:
-    return {
-        (about.ref.session_id, one)
-        for about in abouts
-        if about.ref is not None
-        for one in ids(about)
-    }
-
-
-def _present(pairs: Collection[Pair], found: Collection[Pair]) -> dict[Pair, bool]:
-    return {pair: pair in found for pair in pairs}

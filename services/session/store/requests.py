@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from services.session.store.engine import HeldElsewhereError
 from storage import answers
 
 if TYPE_CHECKING:
@@ -14,14 +15,6 @@ if TYPE_CHECKING:
     from drover.api.v1.request_key_pb2 import RequestKey
     from services.session.domain.ports import About
     from services.session.store.unit import Unit
-
-
-class HeldElsewhereError(Exception):
-    """Another replica holds what a write needs; `lane` names it."""
-
-    def __init__(self, lane: str) -> None:
-        super().__init__(lane)
-        self.lane = lane
 
 
 def lane(key: RequestKey) -> str:

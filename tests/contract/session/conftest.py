@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
-
 import pytest
 
-from services.session.store.schema import SCHEMA
-from services.session.store.store import SqlSessionStore
-from storage import open_database
-from storage.migrate import migrate
+from tests.doubles.session_database import migrated, opened
 from tests.doubles.session_store import MemoryStore
 from tests.doubles.session_world import ManualClock
 
@@ -45,20 +40,3 @@ async def replicas(postgres_url, clock):
     """Two stores on one PostgreSQL schema, as two processes would have them."""
     async with opened(postgres_url, clock) as one, opened(postgres_url, clock) as other:
         yield one, other
-
-
-async def migrated(cluster):
-    """The URL of a new database with the service's tables."""
-    url = cluster.new_database()
-    await migrate(url, SCHEMA)
-    return url
-
-
-@asynccontextmanager
-async def opened(url, clock):
-    """A store on the database at `url`."""
-    database = await open_database(url, SCHEMA)
-    sql = SqlSessionStore(database, clock)
-    yield sql
-    await sql.close()
-    await database.close()
