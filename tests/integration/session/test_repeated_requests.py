@@ -9,8 +9,8 @@ import pytest
 from chassis.errors import DroverError, Reason
 from drover.session.v1 import lease_pb2
 from drover.session.v1 import session_service_pb2 as pb
-from tests.doubles.session_database import migrated
 from tests.doubles.request_keys import answered, counted, metadata, named
+from tests.doubles.session_database import migrated
 from tests.doubles.session_events import message, said
 from tests.doubles.session_stack import (
     AGENT_ID,
