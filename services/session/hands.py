@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
@@ -34,8 +35,11 @@ _log = structlog.get_logger("session.hands")
 class Hands(Protocol):
     """The hands service, as far as sessions end."""
 
-    async def release(self, ref: SessionRef, *, purge: bool) -> None:
-        """Ends a session's hand; with `purge` its workspace goes too. Raises `DroverError`."""
+    async def release(self, ref: SessionRef, generation: int, *, purge: bool) -> None:
+        """Ends a session's hand for good; `generation` is the last lease.
+
+        With `purge` its workspace goes too. Raises `DroverError`.
+        """
         ...
 
 
@@ -46,6 +50,7 @@ class HandReleases:
         self._store = store
         self._hands = hands
         self._due = asyncio.Event()
+        self._leased: dict[int, HandRelease] = {}
 
     def hear(self, news: News) -> None:
         """Looks at the list when a session has ended."""
@@ -53,27 +58,34 @@ class HandReleases:
             self._due.set()
 
     async def run(self) -> None:
-        """Works until cancelled."""
-        while True:
-            pause = _EVERY_SECONDS
-            try:
-                if not await self.release_due():
-                    pause = _AWAY_SECONDS
-            except DroverError as error:
-                _log.warning("releases_failed", reason=error.reason, message=error.message)
-            try:
-                async with asyncio.timeout(pause):
-                    await self._due.wait()
-            except TimeoutError:
-                continue
-            finally:
-                self._due.clear()
+        """Works until cancelled; what it has not done then is another's at once."""
+        try:
+            while True:
+                await self._look()
+        finally:
+            if self._leased:
+                with suppress(DroverError):  # a database that is gone keeps them until they lapse
+                    await self._postpone(list(self._leased.values()), 0)
+
+    async def _look(self) -> None:
+        """Does what is due, then waits until there may be more."""
+        pause = _EVERY_SECONDS
+        try:
+            if not await self.release_due():
+                pause = _AWAY_SECONDS
+        except DroverError as error:
+            _log.warning("releases_failed", reason=error.reason, message=error.message)
+        try:
+            async with asyncio.timeout(pause):
+                await self._due.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._due.clear()
 
     async def release_due(self) -> bool:
         """Releases every hand whose time has come; false when the hands do not answer."""
-        while releases := await self._store.write(
-            lambda tx: tx.lease_releases(_BATCH, _LEASE_MICROS)
-        ):
+        while releases := await self._lease():
             for place, release in enumerate(releases):
                 if not await self._release(release):
                     # They are due as before: who waits for the whole batch would wait in vain.
@@ -81,10 +93,23 @@ class HandReleases:
                     return False
         return True
 
+    async def _lease(self) -> Sequence[HandRelease]:
+        """The next batch, this process's alone."""
+        leasing = asyncio.ensure_future(
+            self._store.write(lambda tx: tx.lease_releases(_BATCH, _LEASE_MICROS))
+        )
+        try:
+            releases = await asyncio.shield(leasing)
+        except asyncio.CancelledError:
+            self._leased |= {release.id: release for release in await leasing}
+            raise
+        self._leased |= {release.id: release for release in releases}
+        return releases
+
     async def _release(self, release: HandRelease) -> bool:
         """Tries to release a hand; false when the hands do not answer."""
         try:
-            await self._hands.release(release.ref, purge=release.purge)
+            await self._hands.release(release.ref, release.generation, purge=release.purge)
         except DroverError as error:
             if error.reason is not Reason.NOT_FOUND:
                 _log.info("release_failed", session_id=release.ref.session_id, reason=error.reason)
@@ -94,6 +119,7 @@ class HandReleases:
                 await self._postpone([release], delay)
                 return True
         await self._store.write(lambda tx: tx.finish_release(release.id))
+        del self._leased[release.id]
         return True
 
     async def _postpone(self, releases: Sequence[HandRelease], delay: int) -> None:
@@ -102,3 +128,5 @@ class HandReleases:
                 tx.postpone_release(release.id, delay)
 
         await self._store.write(write)
+        for release in releases:
+            del self._leased[release.id]

@@ -260,8 +260,8 @@ class MemoryTransaction:
             for state in states
         }
 
-    def request_release(self, ref, *, purge):
-        release = HandRelease(next(self._ids), ref, purge)
+    def request_release(self, ref, generation, *, purge):
+        release = HandRelease(next(self._ids), ref, generation, purge)
         self._tables.releases[release.id] = release, self._now
 
     def lease_releases(self, limit, lease_micros):

@@ -24,9 +24,14 @@ class HandsClient:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = HandsServiceStub(channel)
 
-    async def release(self, ref: SessionRef, *, purge: bool) -> None:
-        """Ends a session's hand; with `purge` its workspace goes too. Raises `DroverError`."""
-        request = hands_service_pb2.ReleaseRequest(session_id=ref.session_id, purge=purge)
+    async def release(self, ref: SessionRef, generation: int, *, purge: bool) -> None:
+        """Ends a session's hand for good; `generation` is the last lease.
+
+        With `purge` its workspace goes too. Raises `DroverError`.
+        """
+        request = hands_service_pb2.ReleaseRequest(
+            session_id=ref.session_id, generation=generation, purge=purge
+        )
         with call_context(CallContext(ref.workspace_id, current_call().request_id)):
             call = self._stub.Release(request, timeout=_DEADLINE)
         try:

@@ -94,7 +94,7 @@ def archive(tx: Transaction, ref: SessionRef, ids: IdSource) -> tuple[Snapshot, 
         tx.append(state.id, entries)
     state.archived_at = state.updated_at = now
     tx.save(state)
-    tx.request_release(ref, purge=False)
+    tx.request_release(ref, state.generation, purge=False)
     news = News(
         ref,
         stamped=[entry.event for entry in entries],
@@ -147,7 +147,7 @@ def delete(tx: Transaction, ref: SessionRef) -> News:
         raise not_found(ref)
     check_idle(state, "deleted")
     tx.remove(ref.session_id)
-    tx.request_release(ref, purge=True)
+    tx.request_release(ref, state.generation, purge=True)
     fenced = lease.is_live(state, tx.now())
     return deleted(ref, max(tx.now(), state.head_at), fenced=fenced)
 

@@ -178,10 +178,14 @@ UNKNOWN = About()
 
 @dataclass(frozen=True, slots=True)
 class HandRelease:
-    """A hand to be released, kept until the hands service has done it."""
+    """A hand to be released, kept until the hands service has done it.
+
+    `generation` is the session's last lease.
+    """
 
     id: int
     ref: SessionRef
+    generation: int
     purge: bool
     attempts: int = 0
 
@@ -321,8 +325,8 @@ class Transaction(Protocol):
         """How far sessions are, whatever their workspace; those that are no more are left out."""
         ...
 
-    def request_release(self, ref: SessionRef, *, purge: bool) -> None:
-        """Notes that a session's hand must go."""
+    def request_release(self, ref: SessionRef, generation: int, *, purge: bool) -> None:
+        """Notes that a session's hand must go, and take nothing of the lease `generation` more."""
         ...
 
     def lease_releases(self, limit: int, lease_micros: int) -> list[HandRelease]:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-Release = tuple[SessionRef, bool, int]
-"""A session whose hand must go, whether with its workspace, and when."""
+Release = tuple[SessionRef, int, bool, int]
+"""A session whose hand must go, its last lease, whether the workspace goes too, and when."""
 
 _INSERT = insert(releases)
 _DUE = (
@@ -24,6 +24,7 @@ _DUE = (
         releases.c.id,
         releases.c.workspace_id,
         releases.c.session_id,
+        releases.c.generation,
         releases.c.purge,
         releases.c.attempts,
     )
@@ -48,11 +49,12 @@ def add(connection: Connection, new: Iterable[Release]) -> None:
             {
                 "workspace_id": ref.workspace_id,
                 "session_id": ref.session_id,
+                "generation": generation,
                 "purge": purge,
                 "attempts": 0,
                 "due_at": due_at,
             }
-            for ref, purge, due_at in new
+            for ref, generation, purge, due_at in new
         ],
     )
 
@@ -60,8 +62,8 @@ def add(connection: Connection, new: Iterable[Release]) -> None:
 def lease(connection: Connection, now: int, limit: int, until: int) -> list[HandRelease]:
     """Releases whose time has come and that nobody else leases; they come due again at `until`."""
     due = [
-        HandRelease(release_id, SessionRef(workspace, session), purge, attempts)
-        for release_id, workspace, session, purge, attempts in connection.execute(
+        HandRelease(release_id, SessionRef(workspace, session), generation, purge, attempts)
+        for release_id, workspace, session, generation, purge, attempts in connection.execute(
             _DUE, {"now": now, "most": limit}
         )
     ]

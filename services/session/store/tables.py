@@ -166,4 +166,6 @@ releases = Table(
     Column("purge", Boolean, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("due_at", BigInteger, nullable=False),
+    # Of the session's last lease.
+    Column("generation", BigInteger, nullable=False, server_default=text("0")),
 )

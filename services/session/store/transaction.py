@@ -284,9 +284,9 @@ class SqlTransaction:
         """How far sessions are."""
         return sessions.peek(self._told(*self._both), session_ids)
 
-    def request_release(self, ref: SessionRef, *, purge: bool) -> None:
+    def request_release(self, ref: SessionRef, generation: int, *, purge: bool) -> None:
         """Notes that a session's hand must go."""
-        self._writes.releases.append((ref, purge, self.now()))
+        self._writes.releases.append((ref, generation, purge, self.now()))
 
     def lease_releases(self, limit: int, lease_micros: int) -> list[HandRelease]:
         """Releases whose time has come, for this caller alone."""

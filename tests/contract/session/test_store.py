@@ -93,7 +93,7 @@ async def test_nothing_is_kept_of_a_transaction_that_fails(store):
         tx.append("sesn_1", [stamped(1)])
         tx.enqueue("sesn_1", [waiting(1, message("hi", "m1"))])
         tx.open_calls("sesn_1", [Call("c1", CallKind.ASK)])
-        tx.request_release(REF, purge=True)
+        tx.request_release(REF, 3, purge=True)
         msg = "no"
         raise LookupError(msg)
 
@@ -357,13 +357,14 @@ async def test_a_thread_comes_back_as_it_was_written(store):
 
 
 async def test_a_release_is_due_until_it_is_done(store):
-    await store.write(lambda tx: tx.request_release(REF, purge=True))
+    await store.write(lambda tx: tx.request_release(REF, 3, purge=True))
 
     async def due():
         return await store.write(lambda tx: tx.lease_releases(10, 0))
 
     [release] = await due()
-    assert (release.ref, release.purge, release.attempts) == (REF, True, 0)
+    assert (release.ref, release.generation, release.purge) == (REF, 3, True)
+    assert release.attempts == 0
     await store.write(lambda tx: tx.postpone_release(release.id, HOUR))
     assert await due() == []
     await store.write(lambda tx: tx.postpone_release(release.id, 0))
@@ -375,7 +376,7 @@ async def test_a_release_is_due_until_it_is_done(store):
 
 async def test_a_leased_release_is_nobody_elses_until_its_lease_is_over(store):
     for _ in range(3):
-        await store.write(lambda tx: tx.request_release(REF, purge=True))
+        await store.write(lambda tx: tx.request_release(REF, 3, purge=True))
     first = await store.write(lambda tx: tx.lease_releases(2, HOUR))
     rest = await store.write(lambda tx: tx.lease_releases(10, 0))
     assert (len(first), len(rest)) == (2, 1)

@@ -12,9 +12,11 @@ from tests.doubles.session_stack import TOKEN, running_service, until
 class Hands(hands_service_pb2_grpc.HandsServiceServicer):
     def __init__(self):
         self.released = []
+        self.generations = {}
 
     async def Release(self, request, _context):
         self.released.append((request.session_id, request.purge))
+        self.generations[request.session_id] = request.generation
         return hands_service_pb2.ReleaseResponse()
 
 
@@ -30,7 +32,9 @@ async def test_no_workspace_is_left_behind_by_a_delete_while_the_hands_were_away
     async with running_service(tmp_path, hands_address=server.address) as service:
         await until(lambda: len(hands.released) == 2)
         another = await service.create()
+        lease = await service.lease(another.id).open()
         await service.stub.DeleteSession(pb.DeleteSessionRequest(session_id=another.id))
         await until(lambda: len(hands.released) == 3)
     await server.stop(0)
+    assert hands.generations[another.id] == lease.generation
     assert set(hands.released) == {(kept.id, False), (gone.id, True), (another.id, True)}

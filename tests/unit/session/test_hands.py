@@ -12,8 +12,10 @@ class Hands:
     def __init__(self, *answers):
         self.answers = list(answers)
         self.released = []
+        self.generations = []
 
-    async def release(self, ref, *, purge):
+    async def release(self, ref, generation, *, purge):
+        self.generations.append(generation)
         self.released.append((ref.session_id, purge))
         if self.answers and (reason := self.answers.pop(0)) is not None:
             raise DroverError(reason, "no")
@@ -29,6 +31,16 @@ async def test_a_deleted_sessions_workspace_goes_too():
     await HandReleases(world.store, hands).release_due()
     assert hands.released == [(world.ref.session_id, True)]
     assert due(world) == []
+
+
+async def test_hands_hear_of_which_lease_they_are_to_take_nothing_more():
+    world, hands = World(), Hands()
+    generation = world.open()
+    world.archive()
+    world.delete()
+    await HandReleases(world.store, hands).release_due()
+    assert all(told >= generation for told in hands.generations)
+    assert hands.released == [(world.ref.session_id, False), (world.ref.session_id, True)]
 
 
 async def test_a_failed_release_is_tried_again_later():
@@ -61,7 +73,7 @@ async def test_hands_that_are_away_are_asked_once_whatever_is_due():
     world, hands = World(), Hands(Reason.UNAVAILABLE)
     world.delete()
     another = SessionRef(world.ref.workspace_id, "sesn_another")
-    world.store.run(lambda tx: tx.request_release(another, purge=True))
+    world.store.run(lambda tx: tx.request_release(another, 1, purge=True))
     releases = HandReleases(world.store, hands)
     assert not await releases.release_due()
     assert len(hands.released) == 1
