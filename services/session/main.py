@@ -25,6 +25,7 @@ from services.session.commits import Commits, Listener
 from services.session.copying import Copying
 from services.session.dispatch import Dispatcher
 from services.session.domain.cursor import Cursors
+from services.session.domain.ports import Transaction
 from services.session.feed import Feed
 from services.session.hands import HandReleases
 from services.session.leases import Leases
@@ -36,8 +37,10 @@ from services.session.store.schema import SCHEMA
 from services.session.store.store import SqlSessionStore
 from services.session.watch import Watch
 from storage import open_database
+from storage.answers import BATCH
 from storage.notices import open_notices
 from storage.settings import DatabaseSettings
+from storage.once import sweeping
 
 SERVICE = "session"
 _STOP_SECONDS = 1.0
@@ -113,7 +116,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     await server.start()
     stack.push_async_callback(server.stop, _STOP_SECONDS)
     # After the server, since a brain that is woken calls back at once.
-    work = [dispatcher.run(commits)]
+    work = [dispatcher.run(commits), sweeping(partial(store.write, _forget_answers))]
     if releases is not None:
         work.append(releases.run())
     if peers is not None:
@@ -124,6 +127,10 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
 
 @asynccontextmanager
 async def _running(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+def _forget_answers(tx: Transaction) -> int:
+    return tx.forget_answers(BATCH)
+
+
     """Runs work in the background for as long as the context is open.
 
     Work that fails brings the process down, to be started anew.
