@@ -39,8 +39,8 @@ from services.session.watch import Watch
 from storage import open_database
 from storage.answers import BATCH
 from storage.notices import open_notices
-from storage.settings import DatabaseSettings
 from storage.once import sweeping
+from storage.settings import DatabaseSettings
 
 SERVICE = "session"
 _STOP_SECONDS = 1.0
@@ -125,12 +125,12 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     return server
 
 
-@asynccontextmanager
-async def _running(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
 def _forget_answers(tx: Transaction) -> int:
     return tx.forget_answers(BATCH)
 
 
+@asynccontextmanager
+async def _running(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
     """Runs work in the background for as long as the context is open.
 
     Work that fails brings the process down, to be started anew.
