@@ -302,7 +302,10 @@ class FakeSessions(SessionServiceServicer):
                     if session.break_before is not None and session.break_before(append):
                         session.break_before = None
                         return queue.put_nowait(DroverError(Reason.UNAVAILABLE, "broke"))
-                    ack = session.append(append, sent)
+                    try:
+                        ack = session.append(append, sent)
+                    except DroverError as refusal:  # what a test's `before_append` says
+                        return queue.put_nowait(refusal)
                     sent = len(session.log)
                     if session.break_after is not None and session.break_after(append):
                         session.break_after = None

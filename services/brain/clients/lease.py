@@ -51,9 +51,16 @@ GIVE_UP_AFTER: Final = 60.0
 _PAUSES: Final = (0.02, 0.05, 0.1, 0.2)
 _LONGEST_PAUSE: Final = 0.5
 
-# The connection broke, or its far end went away: nothing is said about the lease.
+# The connection broke, its far end went away, or it had no room just now, as on a full disk:
+# nothing is said about the lease, and what was not kept may be sent again.
 _BROKEN: Final = frozenset(
-    {Reason.UNAVAILABLE, Reason.CANCELLED, Reason.INTERNAL, Reason.DEADLINE_EXCEEDED}
+    {
+        Reason.UNAVAILABLE,
+        Reason.RESOURCE_EXHAUSTED,
+        Reason.CANCELLED,
+        Reason.INTERNAL,
+        Reason.DEADLINE_EXCEEDED,
+    }
 )
 
 _log = structlog.get_logger("brain.lease")
@@ -161,10 +168,9 @@ class Lease:
                 if now >= deadline:
                     raise DroverError(Reason.LEASE_LOST, "the session service is gone") from error
                 _log.info("lease_reconnecting", reason=error.reason, attempt=attempt)
-            else:
-                continue
-            await asyncio.sleep(_PAUSES[attempt] if attempt < len(_PAUSES) else _LONGEST_PAUSE)
-            attempt += 1
+                pause = _PAUSES[attempt] if attempt < len(_PAUSES) else _LONGEST_PAUSE
+                await asyncio.sleep(max(pause, error.retry_after or 0))
+                attempt += 1
 
     def _register(self, append: AppendEvents) -> asyncio.Future[Appended]:
         append.request_id = self._next_request

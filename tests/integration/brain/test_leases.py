@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from chassis.errors import DroverError, Reason
+from drover.session.v1.lease_pb2 import AppendEvents
 from tests.doubles.scripted_model import Reply, response, text, tool
 from tests.integration.brain.conftest import Rig
 
@@ -50,6 +51,30 @@ async def test_connection_that_breaks_at_any_append_loses_and_doubles_nothing(
     assert len({event.id for event in session.log}) == len(session.log)
     assert len(rig.hands.ran) == 2  # one in each session
     assert not session.held
+
+
+@pytest.mark.parametrize("reason", [Reason.RESOURCE_EXHAUSTED, Reason.UNAVAILABLE])
+async def test_append_for_which_there_is_no_room_just_now_is_sent_again_under_the_same_lease(
+    rig: Rig, reason: Reason
+) -> None:
+    expected = await uninterrupted(rig)
+    session = rig.session()
+    script(rig)
+    refusals = 5
+
+    def refuse(append: AppendEvents) -> None:
+        nonlocal refusals
+        if any(event.HasField("agent_message") for event in append.events) and refusals:
+            refusals -= 1
+            raise DroverError(reason, "no room", retry_after=0.01)
+
+    session.before_append = refuse
+    session.message("Go")
+    await rig.wake(session)
+    assert refusals == 0
+    assert session.kinds == expected
+    assert session.generation == 1
+    assert len(rig.hands.ran) == 2  # one in each session
 
 
 async def test_brain_goes_on_with_its_tool_while_the_session_service_is_away(rig: Rig) -> None:
