@@ -17,12 +17,13 @@ from drover.api.v1 import annotations_pb2 as api
 from gateway import status
 from gateway.app import Endpoint, GatewayApp, Served
 from gateway.auth import ApiKeys, HostNames, key_file
+from gateway.fanout import Fanout
 from gateway.idempotency import RequestKeys
 from gateway.server import HttpServer
 from gateway.services import SERVED, addresses, reads
 from gateway.settings import GatewaySettings
-from gateway.sse import Pace
-from gateway.streams import Resumption, StreamEndpoints
+from gateway.streams import StreamEndpoints
+from gateway.subscription import Resumption
 from gateway.traffic import Traffic
 from gateway.transcode.openapi import describe
 from gateway.transcode.routes import Contract
@@ -50,17 +51,19 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
         stack.push_async_callback(channels[process].close, None)
     upstream = Upstream(channels, SERVED, deadline=settings.request_seconds)
     registry = await exposed(settings.metrics_listen, stack)
-    stop, clock = asyncio.Event(), SystemClock()
+    clock = SystemClock()
     traffic, contract = Traffic(registry), Contract(SERVED)
+    tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    fanout = Fanout(tasks, settings.keepalive_seconds, clock)
     streams = StreamEndpoints(
         contract.encoders,
-        pace=Pace(settings.keepalive_seconds, settings.stall_seconds),
+        fanout,
+        stall_seconds=settings.stall_seconds,
         resumption=Resumption(settings.resume_seconds),
         open_seconds=settings.request_seconds,
         open_streams=traffic.open,
         clock=clock,
         ids=new_id,
-        stop=stop,
     )
     keys = RequestKeys(token)
 
@@ -88,9 +91,9 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
         router, ApiKeys(_keys(settings)), hosts, traffic=traffic, clock=clock, ids=new_id
     )
     server = HttpServer(app, settings.listen)
-    await server.start(await stack.enter_async_context(asyncio.TaskGroup()))
+    await server.start(tasks)
     stack.push_async_callback(server.stop)
-    stack.callback(stop.set)
+    stack.callback(fanout.close)
     return server
 
 

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from chassis.errors import DroverError, Reason
 from chassis.ids import new_id
 from gateway import errors
-from gateway.sse import ABORT
+from gateway.wire import WIRE, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,14 +70,32 @@ class HttpServer:
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's parser, which lets a response cut its connection.
+    """uvicorn's parser, which lets a response reach its connection.
 
     It answers what is no HTTP in the API's own form, too.
     """
 
+    wire: Wire
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.wire = Wire(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.wire.lose()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.wire.pause()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.wire.resume()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
+        self.scope["extensions"] = {WIRE: {"wire": self.wire}}
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's own words
         request_id = new_id("req")

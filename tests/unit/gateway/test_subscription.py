@@ -13,7 +13,8 @@ from chassis.errors import DroverError, Reason
 from chassis.grpc.status import DETAILS_KEY, to_status
 from drover.session.v1 import session_service_pb2 as pb
 from gateway.sse import FrameCache
-from gateway.streams import POSITION_KEY, Resumption, Subscription
+from gateway.subscription import POSITION_KEY, Resumption, Subscription
+from gateway.view import View
 from tests.doubles.platform import message
 from tests.unit.gateway.test_sse import cache
 
@@ -86,9 +87,10 @@ def following(
         Subscription(
             call,
             pb.StreamEventsRequest(session_id="s"),
-            frames,
-            Resumption(seconds, first=0, most=0),
-            time,
+            View(),
+            cache=frames,
+            resumption=Resumption(seconds, first=0, most=0),
+            clock=time,
             open_seconds=5,
         ),
         asked,
@@ -96,15 +98,12 @@ def following(
 
 
 async def chunks(subscription: Subscription) -> list[list[str]]:
-    """The ids of the frames of each chunk, `-` for a frame without one."""
+    """The ids of the events given together, `-` for one without a stamp."""
     await subscription.open()
-    found = []
-    async for data in subscription.frames():
-        frames = [frame.split("\n") for frame in data.decode().split("\n\n")[:-1]]
-        found.append(
-            [next((line[4:] for line in lines if line.startswith("id: ")), "-") for lines in frames]
-        )
-    return found
+    return [
+        [frame.id if frame.seq else "-" for frame in frames]
+        async for frames in subscription.frames()
+    ]
 
 
 async def shown(subscription: Subscription) -> list[str]:
