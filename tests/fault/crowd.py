@@ -12,7 +12,6 @@ from typing import Any
 import httpx2
 
 from tests.e2e.driving import user_message
-from tests.e2e.stack import Stack
 from tests.fault.histories.history import History, Outcome, Write
 from tests.fault.histories.keys import MARK, entry
 from tests.fault.histories.service import reached
@@ -70,10 +69,10 @@ class Crowd:
         )
         return answer
 
-    async def post(self, session: str, key: str) -> bool:
-        """Sends a message that says `key`; whether it was acknowledged."""
+    async def post(self, session: str, *keys: str, padding: str = "") -> bool:
+        """Sends messages that say the `keys`, in one request; whether they were acknowledged."""
         begun = time.monotonic()
-        body = {"events": [user_message(MARK + key)]}
+        body = {"events": [user_message(f"{MARK}{key} {padding}".rstrip()) for key in keys]}
         answer = await self.request("POST", f"/v1/sessions/{session}/events", body)
         outcome = Outcome.REFUSED
         if answer is None or answer.status_code in _OUTAGE:
@@ -81,18 +80,18 @@ class Crowd:
         elif answer.status_code == 200:
             outcome = Outcome.ACKNOWLEDGED
         self.history.writes.append(
-            Write(key.partition("-")[0], session, LANE, (key,), outcome, begun, time.monotonic())
+            Write(keys[0].partition("-")[0], session, LANE, keys, outcome, begun, time.monotonic())
         )
         return outcome is Outcome.ACKNOWLEDGED
 
-    async def logs_at_rest(self, stack: Stack) -> dict[str, list[str]]:
+    async def logs_at_rest(self, address: str, token: str) -> dict[str, list[str]]:
         """Waits until no session has anything left to do, and keeps the logs for the checker.
 
-        Answers the types of each log's events.
+        They are read from the session service at `address`. Answers the types of each log's events.
         """
         types: dict[str, list[str]] = {}
         sessions = {write.session for write in self.history.writes}
-        async with reached(stack.address("session"), stack.token) as service:
+        async with reached(address, token) as service:
             async with asyncio.timeout(_AT_REST):
                 for session in sessions:
                     while True:
@@ -107,11 +106,11 @@ class Crowd:
 
 
 @asynccontextmanager
-async def crowd(stack: Stack) -> AsyncIterator[Crowd]:
-    """Clients of a stack."""
+async def crowd(url: str, headers: Mapping[str, str]) -> AsyncIterator[Crowd]:
+    """Clients of a gateway."""
     async with httpx2.AsyncClient(
-        base_url=stack.url,
-        headers=stack.headers,
+        base_url=url,
+        headers=dict(headers),
         limits=httpx2.Limits(max_connections=None),
         timeout=DEADLINE,
         trust_env=False,

@@ -82,7 +82,7 @@ class _Story:
         """Has clients at work while the server is paused, and after it goes on."""
         stack, seen, recorder = self._stack, self._seen, Recorder()
         async with (
-            crowd(stack) as clients,
+            crowd(stack.url, stack.headers) as clients,
             reached(stack.address("session"), stack.token) as service,
             asyncio.TaskGroup() as watching,
         ):
@@ -98,7 +98,7 @@ class _Story:
                 await self._recover(clients)
                 await asyncio.sleep(_SETTLED)
                 self._over.set()
-            await clients.logs_at_rest(stack)
+            await clients.logs_at_rest(stack.address("session"), stack.token)
             seen.vitals["after"] = vitals(stack)
             async with asyncio.timeout(_PATIENCE):
                 await reader.shown(clients.history.logs[self._session][-1].id)

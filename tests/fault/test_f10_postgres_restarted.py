@@ -66,12 +66,16 @@ def test_all_sessions_finish_and_nothing_acknowledged_is_lost(
 
     async def run() -> tuple[Crowd, dict[str, list[str]], int]:
         until = time.monotonic() + share(SECONDS)
-        async with crowd(stack) as clients:
+        async with crowd(stack.url, stack.headers) as clients:
             async with asyncio.TaskGroup() as tasks:
                 restarts = tasks.create_task(restarted(breakable, until))
                 for number in range(sessions):
                     tasks.create_task(lived(clients, template, f"s{number}", until))
-            return clients, await clients.logs_at_rest(stack), restarts.result()
+            return (
+                clients,
+                await clients.logs_at_rest(stack.address("session"), stack.token),
+                restarts.result(),
+            )
 
     clients, logs, restarts = asyncio.run(run())
     history = clients.history

@@ -9,9 +9,9 @@ from tests.fault.histories.history import Entry
 MARK = "key:"
 
 
-def posted(key: str, event_id: str = "") -> event_pb2.Event:
+def posted(key: str, event_id: str = "", *, padding: str = "") -> event_pb2.Event:
     """A user's message."""
-    event: event_pb2.Event = message(MARK + key, event_id)
+    event: event_pb2.Event = message(f"{MARK}{key} {padding}".rstrip(), event_id)
     return event
 
 
@@ -26,7 +26,7 @@ def key_of(event: event_pb2.Event) -> str:
     for variant in ("user_message", "agent_message"):
         if event.HasField(variant):
             words: str = getattr(event, variant).content[0].text.text
-            return words.removeprefix(MARK) if words.startswith(MARK) else ""
+            return words.removeprefix(MARK).partition(" ")[0] if words.startswith(MARK) else ""
     return ""
 
 
