@@ -84,17 +84,18 @@ def next_slice(tx: Transaction, ref: SessionRef, after: int, upto: int) -> list[
 def abandon(tx: Transaction, ref: SessionRef, generation: int) -> tuple[News | None, News | None]:
     """Takes the lease of `generation` away, if it still is one, because its brain is gone.
 
-    Answers news for whoever wakes brains if the session then needs one and has none; none where
-    the session has been passed on since, for whoever did that sees to it.
+    Answers news for whoever wakes brains if the session then needs one and has none. It has none
+    to answer where that lease was given back, or others have passed it on: whoever brought input
+    since, or took it away, sees to the session.
     """
     state = tx.state(ref)
     if state is None:
         return None, None
-    passed_on = state.generation > generation
     fenced = state.lease_expires_at is not None and state.generation == generation
     if fenced:
         lease.revoke(state)
         tx.save(state)
-    wake = state.needs_brain and not passed_on and not lease.is_live(state, tx.now())
+    ours = fenced or state.generation < generation
+    wake = ours and state.needs_brain and not lease.is_live(state, tx.now())
     news = News(ref, wake=wake, generation=state.generation, fenced=fenced)
     return (news if wake else None), news

@@ -1,0 +1,179 @@
+"""Waking brains from two replicas on one PostgreSQL, their leases held at either."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from chassis.errors import DroverError, Reason
+from drover.session.v1 import lease_pb2
+from services.session import dispatch
+from tests.doubles.session_events import idle, message, running, said
+from tests.doubles.session_replicas import running_replicas
+from tests.doubles.session_stack import DEADLINE, Lease, echo_turns, refusal, until
+from tests.doubles.session_world import kinds
+
+
+@pytest.fixture
+def database(postgres):
+    return postgres.new_database()
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Sweeps fifty times a second."""
+    monkeypatch.setitem(dispatch.Dispatcher.__init__.__kwdefaults__, "sweep_seconds", 0.02)
+
+
+def woken(replicas):
+    return sum(len(brain.woken) for brain in replicas.brains)
+
+
+async def at_rest(service, session_id, turns):
+    """Waits until so many turns have ended; answers the log."""
+    async with asyncio.timeout(DEADLINE):
+        while True:  # nothing announces it
+            log = list((await service.events(session_id, limit=1000)).data)
+            if kinds(log).count("session_status_idle") >= turns:
+                return log
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.usefixtures("often")
+async def test_each_message_is_answered_once_wherever_it_is_sent_and_the_lease_held(
+    tmp_path, database
+):
+    async with running_replicas(tmp_path, database, works=[echo_turns] * 2) as replicas:
+        session = await replicas.one.create()
+        for turn in range(1, 21):
+            service = (replicas.one, replicas.other)[turn % 2]
+            await service.emit(session.id, message(f"turn {turn}"))
+            async with asyncio.timeout(1.5):  # no sweep has to find it
+                log = await at_rest(service, session.id, turn)
+        texts = [
+            event.agent_message.content[0].text.text
+            for event in log
+            if event.HasField("agent_message")
+        ]
+        assert texts == [f"turn {turn}" for turn in range(1, 21)]
+        assert woken(replicas) == 20
+
+
+@pytest.mark.usefixtures("often")
+async def test_sweeps_leave_alone_what_another_replica_is_about_to_see_to(tmp_path, database):
+    async with running_replicas(tmp_path, database, works=[echo_turns] * 2) as replicas:
+        sessions = [await replicas.one.create() for _ in range(30)]
+        for number, session in enumerate(sessions):
+            await (replicas.one, replicas.other)[number % 2].emit(session.id, message())
+        for session in sessions:
+            await at_rest(replicas.both, session.id, 1)
+        assert sorted(one for brain in replicas.brains for one in brain.woken) == sorted(
+            session.id for session in sessions
+        )
+
+
+async def test_a_lease_that_is_opened_at_the_other_replica_is_waited_for(
+    tmp_path, database, monkeypatch
+):
+    monkeypatch.setitem(dispatch.Dispatcher.__init__.__kwdefaults__, "open_seconds", 0.5)
+    done = asyncio.Event()
+
+    async def work(_stub, session_id):
+        lease = await Lease(replicas.other.stub, session_id).open()
+        await lease.append(running(), take=lease_pb2.TAKE_INPUT_ALL)
+        await done.wait()
+        await lease.append(idle(), release=True)
+
+    async with running_replicas(tmp_path, database, works=[work] * 2) as replicas:
+        session = await replicas.one.create()
+        await replicas.one.emit(session.id, message())
+        await until(lambda: woken(replicas) == 1)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.0):  # past the time that it has to open its lease
+                await until(lambda: woken(replicas) > 1)
+        done.set()
+        await at_rest(replicas.one, session.id, 1)
+        assert woken(replicas) == 1
+
+
+async def test_a_brain_that_dies_is_followed_at_once_and_its_lease_lost_at_the_other_replica(
+    tmp_path, database
+):
+    left = []
+
+    async def die(_stub, session_id):
+        if not left:
+            left.append(await Lease(replicas.other.stub, session_id).open())
+            await left[0].append(running(), said("half"), take=lease_pb2.TAKE_INPUT_ALL)
+            raise DroverError(Reason.UNAVAILABLE, "killed")
+        lease = await Lease(replicas.other.stub, session_id).open()
+        await lease.append(said("the rest"), idle(), release=True)
+
+    async with running_replicas(tmp_path, database, works=[die]) as replicas:
+        session = await replicas.one.create()
+        await replicas.one.emit(session.id, message())
+        async with asyncio.timeout(1.5):
+            log = await at_rest(replicas.one, session.id, 1)
+            assert (await refusal(left[0].acknowledged())).reason is Reason.LEASE_LOST
+        assert kinds(log).count("agent_message") == 2
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_wake_that_died_with_its_replica_is_found_by_the_other(tmp_path, database):
+    async with running_replicas(tmp_path, database, works=[echo_turns]) as replicas:
+        session = await replicas.one.create()
+        brain = replicas.brains[0]
+        working, brain.work = brain.work, None  # it is woken, and does nothing
+        await replicas.one.emit(session.id, message())
+        await until(lambda: brain.woken)
+        await replicas.stop(replicas.one)
+        brain.work, brain.stub = working, replicas.other.stub
+        await at_rest(replicas.other, session.id, 1)
+
+
+async def test_a_brain_at_work_goes_on_at_the_other_replica_when_its_own_dies(tmp_path, database):
+    opened, reopened, works = asyncio.Event(), asyncio.Event(), []
+
+    async def go_on(session_id):
+        lease = await Lease(replicas.one.stub, session_id).open()
+        await lease.append(running(), said("one"), take=lease_pb2.TAKE_INPUT_ALL)
+        opened.set()
+        assert (await refusal(lease.acknowledged())).reason in {
+            Reason.UNAVAILABLE,
+            Reason.CANCELLED,
+        }
+        again = Lease(replicas.other.stub, session_id, generation=lease.generation, after_seq=3)
+        await again.open()
+        reopened.set()
+        await again.append(said("two"), idle(), release=True)
+
+    async def work(_stub, session_id):  # whatever becomes of the call that woke it
+        works.append(asyncio.create_task(go_on(session_id)))
+        await asyncio.shield(works[-1])
+
+    async with running_replicas(tmp_path, database, works=[work]) as replicas:
+        session = await replicas.one.create()
+        await replicas.one.emit(session.id, message())
+        async with asyncio.timeout(DEADLINE):
+            await opened.wait()
+            await replicas.stop(replicas.one)
+            await reopened.wait()
+            await works[0]
+        log = await at_rest(replicas.other, session.id, 1)
+        assert kinds(log).count("agent_message") == 2
+        assert woken(replicas) == 1
+
+
+@pytest.mark.usefixtures("often")
+async def test_an_expired_lease_is_passed_on_by_one_replica_alone(tmp_path, postgres, database):
+    async with running_replicas(tmp_path, database, works=[echo_turns] * 2) as replicas:
+        session = await replicas.one.create()
+        abandoned = await replicas.one.lease(session.id).open()
+        await abandoned.append(running())
+        await abandoned.close()
+        expire = "UPDATE drover_session.sessions SET lease_expires_at = 1"
+        postgres.execute(expire, database=database.rpartition("/")[2])
+        log = await at_rest(replicas.both, session.id, 1)
+        assert kinds(log)[-1] == "session_status_idle"
+        assert woken(replicas) == 1
