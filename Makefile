@@ -36,6 +36,10 @@ demo: setup ## Runs a whole stack and one agent session on real data; TASK="..."
 test: setup ## Runs the whole test suite; ARGS="..." goes to pytest.
 	$(BIN)/python -m pytest $(ARGS)
 
+.PHONY: soak
+soak: setup ## Runs the long runs in full, some half an hour; ARGS="..." goes to pytest.
+	DROVER_SOAK=1 $(BIN)/python -m pytest tests/fault $(ARGS)
+
 .PHONY: check lint types imports contract
 check: lint types imports contract ## Lint, types, import rules and the contract.
 

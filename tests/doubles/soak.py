@@ -1,4 +1,7 @@
-"""How long the long runs are: one variable says it for all of them."""
+"""How long the long runs are: one variable says it for all of them.
+
+They are in `tests/fault`, which `make soak` runs whole.
+"""
 
 from __future__ import annotations
 
