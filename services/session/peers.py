@@ -183,7 +183,7 @@ class Peers:
         except (binascii.Error, DecodeError):
             _log.warning("notice_unreadable")
             return
-        if said.replica == self._replica:
+        if said.replica in {"", self._replica}:
             return
         self._note(said)
         self._relay.want(said.wanted)

@@ -159,7 +159,8 @@ def _sight(
             sight.unfinished.add(session_id)
             continue
         found, more = _slice(tx, peek, head, tail)
-        used += sum(event.ByteSize() for event in found.stamped)
+        events = itertools.chain((event for _, event in found.echoes), found.stamped)
+        used += sum(event.ByteSize() for event in events)
         sight.slices[session_id] = found
         if more:
             sight.unfinished.add(session_id)
