@@ -17,7 +17,7 @@ from services.session.domain.lease import LEASE_MICROS
 from services.session.domain.session import MICROS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from services.session.commits import Commits
     from services.session.domain.news import News
@@ -83,7 +83,7 @@ class Dispatcher:
     `hear` must be told of every commit here, `see` of what other replicas did. `run` sweeps for
     sessions that nobody was told of: those that needed a brain when a process died, and those whose
     lease ran out. Where there are other replicas, what is younger than `grace_seconds` is left to
-    them: they are about to see to it.
+    them: they are about to see to it. `swept` counts the sessions that only the sweep has found.
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class Dispatcher:
     ) -> None:
         self._brains = brains
         self._store = store
+        self.swept = 0
         self._sweep_seconds = sweep_seconds
         self._open_seconds = open_seconds
         self._grace_micros = int(grace_seconds * MICROS)
@@ -121,7 +122,7 @@ class Dispatcher:
                 self._tasks = None  # what is committed while the process stops wakes nobody
 
     @property
-    def sessions(self) -> Iterable[str]:
+    def sessions(self) -> Collection[str]:
         """The sessions that a brain is being found for, or works on because of this process."""
         return self._visits.keys()
 
@@ -163,6 +164,7 @@ class Dispatcher:
     async def _sweep_one(self, need: Need) -> None:
         visit = self._visits.get(need.ref.session_id)
         if visit is None:
+            self.swept += 1
             if need.expired:
                 _log.warning("lease_expired", session_id=need.ref.session_id)
                 await self._abandon(need.ref, need.generation)  # whose news wakes the next

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from drover.session.v1 import session_service_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from drover.event.v1 import event_pb2
     from drover.session.v1 import preview_pb2
@@ -222,9 +222,14 @@ class Feed:
         self._elsewhere = elsewhere
 
     @property
-    def sessions(self) -> Iterable[str]:
+    def sessions(self) -> Collection[str]:
         """The sessions that are followed."""
         return self._topics.keys()
+
+    @property
+    def subscriptions(self) -> int:
+        """How many subscribers there are."""
+        return sum(len(topic.subscriptions) for topic in self._topics.values())
 
     def wanted_previews(self) -> list[str]:
         """The sessions of which somebody wants previews."""

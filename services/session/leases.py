@@ -8,7 +8,7 @@ from drover.session.v1 import lease_pb2
 from services.session.domain import inbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection
 
     from services.session.domain.news import News
     from services.session.domain.ports import Peek
@@ -96,7 +96,7 @@ class Leases:
         self._held: dict[str, HeldLease] = {}
 
     @property
-    def sessions(self) -> Iterable[str]:
+    def sessions(self) -> Collection[str]:
         """The sessions whose lease is held here."""
         return self._held.keys()
 

@@ -29,15 +29,18 @@ from services.session.domain.ports import Transaction
 from services.session.feed import Feed
 from services.session.hands import HandReleases
 from services.session.leases import Leases
+from services.session.metrics import MeasuredStore, SessionMetrics
 from services.session.peers import Peers
 from services.session.rpc.parts import Parts
 from services.session.rpc.servicer import SessionRpc
 from services.session.store.copies import SqlCopyStore
 from services.session.store.schema import SCHEMA
 from services.session.store.store import SqlSessionStore
+from services.session.stuck import StuckSessions
 from services.session.watch import Watch
 from storage import open_database
 from storage.answers import BATCH
+from storage.health import follow
 from storage.notices import open_notices
 from storage.once import sweeping
 from storage.settings import DatabaseSettings
@@ -60,6 +63,11 @@ class SessionSettings(DatabaseSettings):
         gt=0,
         description="A reader of a stream that takes nothing for so long is disconnected.",
     )
+    stuck_session_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        description="A session that works, or should, and gets no event for so long is told of.",
+    )
 
 
 async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
@@ -78,8 +86,11 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     url, clock = settings.database(SERVICE).open(), SystemClock()
     database = await open_database(url, SCHEMA)
     stack.push_async_callback(database.close)
-    store = SqlSessionStore(database, clock)
-    stack.push_async_callback(store.close)
+    sql = SqlSessionStore(database, clock)
+    stack.push_async_callback(sql.close)
+    registry = await exposed(settings.metrics_listen, stack)
+    metrics = SessionMetrics(registry)
+    store = MeasuredStore(sql, metrics)
     copying = await stack.enter_async_context(Copying(SqlCopyStore(database, SystemClock())))
 
     feed, leases = Feed(), Leases()
@@ -91,7 +102,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     if settings.hands_address:
         releases = HandReleases(store, HandsClient(channel(settings.hands_address)))
         listeners.append(releases)
-    readers: list[Listener] = [feed]
+    readers: list[Listener] = [feed, metrics]
     peers, watch = None, Watch(store, feed, leases, dispatcher)
     if notices is not None:
         peers = Peers(new_id("srep"), notices, feed, watch, clock)
@@ -110,19 +121,34 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         ids=new_id,
         stuck_seconds=settings.stuck_reader_seconds,
     )
-    registry = await exposed(settings.metrics_listen, stack)
+    _show(metrics, feed, leases, dispatcher, watch)
     server = GrpcServer(settings.listen, token, reflection=settings.reflection, registry=registry)
     server.add(add_SessionServiceServicer_to_server, SessionRpc(parts))
     await server.start()
     stack.push_async_callback(server.stop, _STOP_SECONDS)
     # After the server, since a brain that is woken calls back at once.
     work = [dispatcher.run(commits), sweeping(partial(store.write, _forget_answers))]
+    work += [
+        follow(database, server),
+        StuckSessions(store, metrics, settings.stuck_session_seconds).run(),
+    ]
     if releases is not None:
         work.append(releases.run())
     if peers is not None:
         work += [peers.run(), watch.run()]
     await stack.enter_async_context(_running(*work))
     return server
+
+
+def _show(
+    metrics: SessionMetrics, feed: Feed, leases: Leases, dispatcher: Dispatcher, watch: Watch
+) -> None:
+    metrics.gauge("subscriptions", "Streams that are followed here.", lambda: feed.subscriptions)
+    metrics.gauge("leases", "Leases whose stream ends here.", lambda: len(leases.sessions))
+    metrics.gauge("visits", "Sessions woken from here.", lambda: len(dispatcher.sessions))
+    metrics.count("swept", "Sessions in need that only the sweep found.", lambda: dispatcher.swept)
+    metrics.count("hints", "Hints of other replicas' commits.", lambda: watch.hints)
+    metrics.count("polls", "Looks that no hint had asked for.", lambda: watch.polls)
 
 
 def _forget_answers(tx: Transaction) -> int:

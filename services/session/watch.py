@@ -54,7 +54,10 @@ class _Sight:
 
 
 class Watch:
-    """Tells the feed, the leases and the dispatcher of this process what others have done."""
+    """Tells the feed, the leases and the dispatcher of this process what others have done.
+
+    `hints` and `polls` count what made it look.
+    """
 
     def __init__(
         self,
@@ -70,12 +73,14 @@ class Watch:
         self._leases = leases
         self._dispatcher = dispatcher
         self._poll_seconds = poll_seconds
+        self.hints = self.polls = 0
         # In order, so that none waits for ever.
         self._due: dict[str, None] = {}
         self._rung = asyncio.Event()
 
     def look(self, changes: Iterable[notice_pb2.SessionChange]) -> None:
         """Another replica has changed something: looks at what of it matters here."""
+        self.hints += 1
         followed, held = self._feed.sessions, self._leases.sessions
         visited = self._dispatcher.sessions
         for change in changes:
@@ -105,6 +110,7 @@ class Watch:
         poll = 0.0
         while True:
             if loop.time() >= poll:
+                self.polls += 1
                 self.look_everywhere()
                 # Not in step with the other replicas.
                 poll = loop.time() + self._poll_seconds * random.uniform(0.75, 1.25)  # noqa: S311

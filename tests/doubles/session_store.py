@@ -8,9 +8,18 @@ import itertools
 from typing import TYPE_CHECKING
 
 from drover.event.v1 import event_pb2
+from services.session.domain import lease
 from services.session.domain.log import micros_of
-from services.session.domain.ports import UNKNOWN, HandRelease, InboxEntry, Need, Peek
-from services.session.domain.session import SessionDetails, SessionState, ThreadState
+from services.session.domain.ports import (
+    UNKNOWN,
+    CallState,
+    HandRelease,
+    InboxEntry,
+    Need,
+    Peek,
+    Stalled,
+)
+from services.session.domain.session import SessionDetails, SessionState, Status, ThreadState
 from storage.answers import Kept, decide
 
 if TYPE_CHECKING:
@@ -243,6 +252,28 @@ class MemoryTransaction:
             )
         ]
         return found[:limit]
+
+    def stalled(self, before, limit):
+        kept = [
+            kept
+            for kept in self._tables.sessions.values()
+            if kept.state.needs_brain and kept.state.head_at <= before
+        ]
+        return [
+            Stalled(
+                one.state.ref,
+                since=None
+                if one.state.activity.status is Status.IDLE
+                else max(one.state.head_at, one.state.activity.running_since or 0),
+                head_seq=one.state.head_seq,
+                last_type=one.log[-1][0] if one.log else "",
+                held=lease.is_live(one.state, self._now),
+                holder=one.state.holder,
+                generation=one.state.generation,
+                calling=any(call.state is not CallState.CLOSED for call in one.calls.values()),
+            )
+            for one in sorted(kept, key=lambda one: one.state.updated_at)
+        ][:limit]
 
     def peek(self, session_ids):
         kept = self._tables.sessions

@@ -139,6 +139,26 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
+class Stalled:
+    """A session that needs a brain, or has one, and whose log does not grow.
+
+    `since` is when it last did, or began to run; `None` for one that does not run yet: it came to
+    need a brain at some time since its last event. `held` means that its lease is alive; `holder`
+    names who has, or had it. `last_type` is the type of the log's last event, empty before the
+    first; `calling` says that a tool call is open.
+    """
+
+    ref: SessionRef
+    since: int | None
+    head_seq: int
+    last_type: str
+    held: bool
+    holder: str
+    generation: int
+    calling: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Peek:
     """How far a session is: what tells whether another process has changed it.
 
@@ -319,6 +339,10 @@ class Transaction(Protocol):
         Those that came to need one, or whose lease ran out, within the last `settled_micros` are
         left out: whoever brought that about is about to wake a brain.
         """
+        ...
+
+    def stalled(self, before: int, limit: int) -> list[Stalled]:
+        """Sessions that need a brain, be it there or not, without an event since `before`."""
         ...
 
     def peek(self, session_ids: Collection[str]) -> dict[str, Peek]:

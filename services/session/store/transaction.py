@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drover.event.v1 import event_pb2
-from services.session.store import calls, events, inbox, releases, sessions, slices, threads
+from services.session.store import (
+    calls,
+    events,
+    inbox,
+    releases,
+    sessions,
+    slices,
+    stalled,
+    threads,
+)
 from services.session.store.unit import Known
 from services.session.store.writes import Writes
 from storage import answers
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
         Need,
         Peek,
         SessionQuery,
+        Stalled,
     )
     from services.session.domain.session import (
         SessionDetails,
@@ -279,6 +289,10 @@ class SqlTransaction:
         """Sessions that need a brain and have none."""
         before = self.now() - settled_micros
         return sessions.needs(self._told(*self._both), before, limit)
+
+    def stalled(self, before: int, limit: int) -> list[Stalled]:
+        """Sessions that need a brain and do not get on."""
+        return stalled.find(self._told(*self._both), self.now(), before, limit)
 
     def peek(self, session_ids: Collection[str]) -> dict[str, Peek]:
         """How far sessions are."""
