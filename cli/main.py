@@ -60,6 +60,22 @@ Key = Annotated[
         "--api-key", envvar="DROVER_API_KEY", help="Its key; default the one in DATA/run/api_key."
     ),
 ]
+SessionAddress = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DROVER_SESSION_ADDRESS",
+        metavar="HOST:PORT",
+        help="The session service; default the one of the stack that runs in DATA.",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="DROVER_TOKEN_FILE",
+        metavar="FILE",
+        help="The installation's secret; default the one in DATA/run/token.",
+    ),
+]
 Every = Annotated[bool, typer.Option("--all", help="Show every event, progress included.")]
 DEFAULT_DATA = Path("drover-data")
 
@@ -157,6 +173,83 @@ def tail(
         if not session:
             fail("an empty id names no session")
         tail_session(resolve(url, api_key, data).client(), session, follow=follow, as_json=json)
+
+
+@app.command()
+def fork(
+    session: Annotated[str, typer.Argument(help="Id of the session.")],
+    *,
+    event: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="The last event that the new session has; default the log's last."
+        ),
+    ] = None,
+    url: Url = None,
+    api_key: Key = None,
+    data: Data = DEFAULT_DATA,
+) -> None:
+    """Makes a new session from a session's log up to an event, and prints its id.
+
+    Calls that are open there get an error result; the new session is idle. What is in the
+    sandbox of the old one stays with it.
+    """
+    from cli.fork import fork_session
+    from cli.target import resolve
+
+    with told_errors():
+        if not session:
+            fail("an empty id names no session")
+        print(fork_session(resolve(url, api_key, data).client(), session, event))
+
+
+@app.command("export")
+def export_(
+    session: Annotated[str, typer.Argument(help="Id of the session.")],
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to; default standard output."),
+    ] = None,
+    data: Data = DEFAULT_DATA,
+    session_address: SessionAddress = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Writes a session as JSON Lines: the session, its log, what waits in its inbox.
+
+    For operators: it takes the installation's secret, and says what the API never shows, such as
+    the model's thinking. Sandboxes and their files are not part of it.
+    """
+    from cli.transfer.exporting import export_session
+    from cli.transfer.service import resolve
+
+    with told_errors():
+        if not session:
+            fail("an empty id names no session")
+        export_session(resolve(session_address, token_file, data), session, output)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[
+        Path, typer.Argument(metavar="[FILE]", help="What was exported; - reads it from stdin.")
+    ] = Path("-"),
+    *,
+    data: Data = DEFAULT_DATA,
+    session_address: SessionAddress = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Reads a session that was exported, under its own ids, and prints its id.
+
+    All of it, or nothing. A session that ran when it was exported is refused, and so is one of an
+    id that is there already.
+    """
+    from cli.transfer.importing import import_session
+    from cli.transfer.service import resolve
+
+    with told_errors():
+        target = resolve(session_address, token_file, data)
+        print(import_session(target, None if file == Path("-") else file))
 
 
 @app.command()
@@ -273,12 +366,13 @@ def told_errors() -> Iterator[None]:
     from cli.follow import ConnectionLostError
     from cli.launched import LaunchFailedError
     from cli.target import NoTargetError
+    from cli.transfer.service import TransferError
 
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
-    except NoTargetError as error:
+    except (NoTargetError, TransferError) as error:
         fail(str(error))
     except LaunchFailedError as error:
         fail(f"the stack did not become ready:\n{error}")

@@ -169,6 +169,7 @@ class Service:
     """The service's address, a stub, and the doubles around it."""
 
     def __init__(self, stub, agents, environments, brains, open_stub):
+        self.address = ""
         self.stub = stub
         self.agents = agents
         self.environments = environments
@@ -251,7 +252,9 @@ async def running_service(data_dir, *, works=(), **settings):
         stub = await open_stub()
         for brain in brains:
             brain.stub = stub
-        yield Service(stub, agents, environments, brains, open_stub)
+        service = Service(stub, agents, environments, brains, open_stub)
+        service.address = server.address
+        yield service
 
 
 async def refusal(call):

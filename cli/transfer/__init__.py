@@ -1,0 +1,1 @@
+"""Whole sessions as files: one JSON object a line, the same bytes wherever they come from."""
