@@ -49,12 +49,15 @@ def details(**fields):
 
 
 class World:
-    """A store, a clock and one session, with the domain's operations in short form."""
+    """A store, a clock and one session, with the domain's operations in short form.
 
-    def __init__(self, *initial):
+    The store is one in memory, or any with its `run`.
+    """
+
+    def __init__(self, *initial, store=None, ids=None):
         self.clock = ManualClock()
-        self.ids = counting_ids()
-        self.store = MemoryStore(self.clock)
+        self.ids = counting_ids() if ids is None else ids
+        self.store = MemoryStore(self.clock) if store is None else store
         self.news = []
         created = self.do(lambda tx: lifecycle.create(tx, WORKSPACE, details(), initial, self.ids))
         self.ref = created.state.ref

@@ -1,17 +1,30 @@
-"""Clients and brains at random against one session: what must hold, holds."""
+"""Clients, brains and crashes at random against one session: what must hold, holds everywhere."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+from contextlib import closing
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from chassis.errors import DroverError, Reason
 from drover.session.v1 import lease_pb2
 from services.session.domain import inbox, lease
+from services.session.domain.accept import accept
+from services.session.domain.append import Holder, append
+from services.session.domain.ports import About
 from services.session.domain.session import Status, Stop
+from tests.doubles.session_database import migrated
 from tests.doubles.session_events import (
     ALLOW,
     ASK,
@@ -26,7 +39,8 @@ from tests.doubles.session_events import (
     tool_result,
     tool_use,
 )
-from tests.doubles.session_world import World
+from tests.doubles.session_playground import UNKNOWN_OUTCOME, InMemory, Stored
+from tests.doubles.session_world import World, counting_ids
 
 TAKES = st.sampled_from(
     [lease_pb2.TAKE_INPUT_CONTROL, lease_pb2.TAKE_INPUT_NEXT, lease_pb2.TAKE_INPUT_ALL]
@@ -44,9 +58,10 @@ def outcome(call):
 class SessionMachine(RuleBasedStateMachine):
     """Two brains, of which one may be stale, and clients that send what they like."""
 
-    def __init__(self):
+    def __init__(self, store, ids):
         super().__init__()
-        self.world = World()
+        self.store = store
+        self.world = World(store=store, ids=ids)
         self.numbers = itertools.count(1)
         self.generations = []
         self.calls = {}
@@ -128,7 +143,77 @@ class SessionMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([-5, 1, 4, 11]))
     def let_time_pass(self, seconds):
-        self.world.clock.move(seconds)
+        self.store.pass_time(seconds)
+
+    # what happens at the same time, and whatever a crash leaves of it
+
+    @rule(
+        kinds=st.lists(st.sampled_from(["client", "brain", "stale brain"]), min_size=2, max_size=5)
+    )
+    def do_at_once(self, kinds):
+        self.at_once(kinds, crash=False)
+
+    @rule(kinds=st.lists(st.sampled_from(["client", "brain"]), min_size=2, max_size=5))
+    def crash(self, kinds):
+        self.at_once(kinds, crash=True)
+
+    def at_once(self, kinds, *, crash):
+        """Each writes two events: both are there or none, and those of an acknowledged one are."""
+        before = {event.id for event in self.world.events()}
+        writes, ids = [], []
+        for kind in kinds:
+            named = [f"x{next(self.numbers)}" for _ in range(2)]
+            fn = self.client(named) if kind == "client" else self.brain(named, kind)
+            writes.append(fn)
+            ids.append(named)
+        every = [event_id for named in ids for event_id in named]
+        about = About(self.world.ref, logged=every, found=every)
+        outcomes = self.store.at_once(writes, about, crash=crash)
+        events = self.world.events()
+        there = {event.id for event in events}
+        for kind, named, result in zip(kinds, ids, outcomes, strict=True):
+            kept = there.issuperset(named)
+            assert kept or there.isdisjoint(named)
+            if result is UNKNOWN_OUTCOME or (crash and reason_of(result) is Reason.UNAVAILABLE):
+                continue
+            refused = reason_of(result)
+            assert kept is (refused is None)
+            if kind == "client":
+                assert refused in {None, Reason.INVALID_ARGUMENT}  # it waits for answers
+            else:
+                holds = kind == "brain" and self.holds()
+                assert refused is (None if holds else Reason.LEASE_LOST)
+        # Clients' events are in the order in which they were accepted, whoever was first.
+        self.accepted += [
+            event.id
+            for event in events
+            if event.id not in before and event.HasField("user_message")
+        ]
+
+    def client(self, ids):
+        messages = [message("at once", event_id) for event_id in ids]
+        return lambda tx: accept(tx, self.world.ref, messages, self.world.ids)
+
+    def brain(self, ids, kind):
+        generation = self.generations[0 if kind == "stale brain" else -1] if self.generations else 1
+        if kind == "stale brain":
+            generation -= 1
+        request = lease_pb2.AppendEvents(events=[said("at once", event_id) for event_id in ids])
+
+        def fn(tx):
+            result = append(tx, Holder(self.world.ref, generation), [request], self.world.ids)
+            if result.refusal is not None:
+                raise result.refusal
+            return result
+
+        return fn
+
+    def holds(self):
+        """Whether the newest brain has the lease."""
+        state = self.world.state
+        return bool(self.generations) and (
+            state.lease_expires_at is not None and state.generation == self.generations[-1]
+        )
 
     def append(self, old, *events, **more):
         generation = self.generations[0] if old else self.generations[-1]
@@ -183,5 +268,38 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.generations == sorted(set(self.generations))
 
 
-TestSessionMachine = SessionMachine.TestCase
-TestSessionMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+def reason_of(result):
+    return result.reason if isinstance(result, DroverError) else None
+
+
+def play(store, **budget):
+    """Plays games against one store, each with a session of its own."""
+    ids = counting_ids()
+    run_state_machine_as_test(
+        lambda: SessionMachine(store, ids), settings=settings(deadline=None, **budget)
+    )
+
+
+def test_what_must_hold_holds_in_memory():
+    ids = counting_ids()
+    run_state_machine_as_test(
+        lambda: SessionMachine(InMemory(), ids),
+        settings=settings(deadline=None, max_examples=150, stateful_step_count=40),
+    )
+
+
+@pytest.fixture
+def runner():
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+def test_what_must_hold_holds_on_sqlite(runner, tmp_path):
+    url = f"sqlite:///{tmp_path / 'session.db'}"
+    with closing(Stored(runner, url, replicas=1)) as store:
+        play(store, max_examples=40, stateful_step_count=30)
+
+
+def test_what_must_hold_holds_between_replicas_on_postgres(runner, postgres):
+    with closing(Stored(runner, runner.run(migrated(postgres)), replicas=2)) as store:
+        play(store, max_examples=20, stateful_step_count=30)
