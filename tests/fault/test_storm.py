@@ -46,6 +46,7 @@ class Storm:
     acknowledged: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     refused: list[str] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
+    seconds: float = SECONDS
 
     def send(self, session: str, seed: int) -> None:
         source = random.Random(seed)  # noqa: S311 - a storm must come again as it was
@@ -77,7 +78,7 @@ class Storm:
             threading.Thread(target=self.send, args=(session, SEED + number))
             for number, session in enumerate(self.sessions)
         ]
-        timer = threading.Timer(SECONDS, self.over.set)
+        timer = threading.Timer(self.seconds, self.over.set)
         for thread in (*threads, timer):
             thread.start()
         killed = self.kill()
