@@ -201,6 +201,7 @@ async def sabotaged(saboteur, turns_, *, late):
         at += 1
         session_id = (await turns_.service.create()).id
         ran = len(turns_.hands.ran)
+        turns_.hands.generation = 0  # one hands double for all sessions, and leases of each
         saboteur.arm(at, late=late)
         await turns_.send(session_id, message("go", new_id("sevt")))
         state, log = await turns_.rest(session_id)
