@@ -35,6 +35,7 @@ from services.brain.loop.worker import Worker
 from services.session.domain.listing import EventsQuery, list_events
 from services.session.domain.session import SessionRef, Status
 from services.session.store.store import SqlSessionStore
+from storage import failures
 from storage.prepared import Prepared
 from tests.doubles.hands_service import FakeHands
 from tests.doubles.scripted_model import Reply, ScriptedModel, response, text, tool
@@ -240,6 +241,7 @@ async def test_whichever_call_to_the_store_fails_a_turn_comes_to_its_end(
 
 
 async def test_whichever_statement_fails_a_turn_comes_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(failures, "_RETRY_SECONDS", 0.01)
     saboteur = Saboteur()
     quiet = []
     for name in ("execute", "execute_each", "execute_rows"):
