@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from chassis.errors import DroverError, Reason
+from drover.api.v1.request_key_pb2 import RequestKey
 from drover.event.v1 import event_pb2
 from services.session.domain.copies import STEP_BYTES, STEP_EVENTS, Stretch
 from services.session.domain.event import CallKind, InputClass, event_type
@@ -299,3 +300,20 @@ async def test_nothing_of_a_step_that_fails_is_kept(store, copies):
         await copies.step(fail)
     await begin(copies)
     assert await log_of(store) == []
+
+
+async def test_an_answer_is_kept_with_what_is_published(store, copies):
+    key = RequestKey(id=b"k" * 32, fingerprint=b"f" * 32)
+    assert await copies.step(lambda tx: tx.answer(key)) is None
+    one = await begin(copies)
+
+    def publish(tx):
+        assert tx.answer(key) is None
+        tx.publish(one)
+        tx.keep_answer(key, b"forked", one.id)
+
+    await copies.step(publish)
+    assert await copies.step(lambda tx: tx.answer(key)) == b"forked"
+    assert await store.read(lambda tx: tx.answer(key)) == b"forked"
+    other = RequestKey(id=key.id, fingerprint=b"g" * 32)
+    assert (await refused(copies.step(lambda tx: tx.answer(other)))).reason is Reason.CONFLICT
