@@ -11,7 +11,7 @@ import grpc.aio
 from pydantic import Field
 
 from chassis import lifecycle
-from chassis.clock import SystemClock
+from chassis.clock import Clock, SystemClock
 from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
@@ -33,12 +33,14 @@ from services.session.metrics import MeasuredStore, SessionMetrics
 from services.session.peers import Peers
 from services.session.rpc.parts import Parts
 from services.session.rpc.servicer import SessionRpc
+from services.session.store.clock import steady
 from services.session.store.copies import SqlCopyStore
 from services.session.store.schema import SCHEMA
 from services.session.store.store import SqlSessionStore
 from services.session.stuck import StuckSessions
 from services.session.watch import Watch
 from storage import open_database
+from storage.address import is_sqlite
 from storage.answers import BATCH
 from storage.health import follow
 from storage.notices import open_notices
@@ -83,15 +85,16 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         stack.push_async_callback(opened.close, None)
         return opened
 
-    url, clock = settings.database(SERVICE).open(), SystemClock()
+    url = settings.database(SERVICE).open()
     database = await open_database(url, SCHEMA)
     stack.push_async_callback(database.close)
+    clock: Clock = await steady(database, SystemClock()) if is_sqlite(url) else SystemClock()
     sql = SqlSessionStore(database, clock)
     stack.push_async_callback(sql.close)
     registry = await exposed(settings.metrics_listen, stack)
     metrics = SessionMetrics(registry)
     store = MeasuredStore(sql, metrics)
-    copying = await stack.enter_async_context(Copying(SqlCopyStore(database, SystemClock())))
+    copying = await stack.enter_async_context(Copying(SqlCopyStore(database, clock)))
 
     feed, leases = Feed(), Leases()
     brains = [BrainClient(address, channel(address)) for address in settings.brain_addresses]

@@ -129,6 +129,11 @@ class Replicas:
                 process.environment["DROVER_API_KEY"] = KEY
         return stack
 
+    @property
+    def sessions(self) -> list[str]:
+        """The session services that there are."""
+        return [name for name, process in self.processes.items() if process.kind == "session"]
+
     # talking to it
 
     @property
@@ -241,7 +246,7 @@ class Replicas:
         """The brain that took the session's lease last, and the replica that it did so at."""
         opened = [
             line
-            for line in self.log(*SESSIONS, event="lease_opened")
+            for line in self.log(*self.sessions, event="lease_opened")
             if line["session_id"] == session_id
         ]
         last = max(opened, key=lambda line: (line["generation"], line["timestamp"]))
