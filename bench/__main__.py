@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from bench import baseline, growth, length, turns
+from bench import baseline, fanout, growth, length, turns
 from bench.report import Report
 from bench.stack import running_stack
 
@@ -41,6 +41,7 @@ async def measure(*, scale: float) -> Report:
         compared = await growth.measure(stack, body, last=300, rounds=max(10, int(40 * scale)))
         compared.tell(report)
     await length.measure(report, scale=scale)
+    await fanout.measure(report, scale=scale)
     return report
 
 
