@@ -201,6 +201,8 @@ class _Batch:
         running = state.activity.status is not Status.IDLE
         answered = bool(self.changed)
         if not running and (answered or inbox.needs_brain(state.stop, state.waiting)):
+            if not state.needs_brain:
+                state.updated_at = self.now  # its status is another one from now on
             state.needs_brain = True
         if self.queued:
             tx.enqueue(state.id, self.queued)

@@ -94,6 +94,7 @@ def abandon(tx: Transaction, ref: SessionRef, generation: int) -> tuple[News | N
     fenced = state.lease_expires_at is not None and state.generation == generation
     if fenced:
         lease.revoke(state)
+        state.updated_at = tx.now()
         tx.save(state)
     ours = fenced or state.generation < generation
     wake = ours and state.needs_brain and not lease.is_live(state, tx.now())

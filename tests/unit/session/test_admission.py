@@ -53,6 +53,21 @@ def test_a_message_waits_unstamped_and_wakes_a_brain():
     assert kinds(world.events()) == ["user_message"]
 
 
+def test_a_session_changes_when_it_comes_to_need_a_brain_and_not_with_every_message():
+    world = World()
+    world.clock.move(5)
+    world.accept(message("one"))
+    changed = world.state.updated_at
+    assert changed == world.state.created_at + 5_000_000
+    world.clock.move(5)
+    world.accept(message("two"))
+    assert world.state.updated_at == changed
+    generation = world.open()
+    world.clock.move(5)
+    world.abandon(generation)
+    assert world.state.updated_at == changed + 10_000_000
+
+
 def test_a_message_while_the_session_waits_for_answers_is_refused():
     world = waiting_for(tool_use("c1", ASK))
     error = refused(world, message())
