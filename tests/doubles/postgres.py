@@ -16,6 +16,9 @@ from pathlib import Path
 from tests.doubles.ports import free_port
 
 _USER = "drover"
+# By a program and not by `subprocess`, which would have to fork for it: a child that is forked in
+# the midst of gRPC's threads dies now and then.
+_AS_POSTGRES = ("setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups")
 _SHARED = {"fsync": "off", "full_page_writes": "off"}
 """For servers that no test kills: what is committed need not outlive the machine."""
 
@@ -110,17 +113,23 @@ class Cluster:
 
     def _run(self, program: str, *arguments: str) -> str:
         done = subprocess.run(
-            [str(_programs() / program), *arguments],
+            [*(_AS_POSTGRES if os.geteuid() == 0 else ()), str(_programs() / program), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if program == "psql" else subprocess.DEVNULL,
             stderr=subprocess.PIPE if program == "psql" else subprocess.DEVNULL,
-            user="postgres" if os.geteuid() == 0 else None,
             cwd="/",
             check=False,
             text=True,
         )
-        assert done.returncode == 0, f"{program} {arguments}: {done.stderr}"
+        assert done.returncode == 0, (
+            f"{program} {arguments}: {done.returncode} {done.stderr}\n{self._said_last()}"
+        )
         return done.stdout.strip() if done.stdout else ""
+
+    def _said_last(self) -> str:
+        """The end of the server's own log."""
+        log = self.directory / "server.log"
+        return log.read_text(errors="replace")[-2000:] if log.exists() else ""
 
 
 @contextmanager

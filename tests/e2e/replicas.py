@@ -20,14 +20,12 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
 from anthropic import Anthropic, AsyncAnthropic
 
-from cli.stack.prctl import die_with_parent
 from services.hands.store import schema as hands
 from services.registry.store import schema as registry
 from services.session.store import schema as session
@@ -42,6 +40,9 @@ BRAINS = ("brain-1", "brain-2")
 _ALONE = ("registry", "hands", "vault_proxy")
 _NEEDS_DATABASE = ("session", "registry", "hands")
 _STOP_SECONDS = 15.0
+# By a program and not by a function of ours between fork and exec: a child that is forked in the
+# midst of gRPC's threads dies now and then.
+_DYING_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 
 
 @dataclass(slots=True)
@@ -176,13 +177,19 @@ class Replicas:
             package = "gateway" if process.kind == "gateway" else f"services.{process.kind}"
             with process.log.open("ab") as log:
                 process.running = subprocess.Popen(
-                    [*process.prefix, sys.executable, "-P", "-m", f"{package}.main"],
+                    [
+                        *_DYING_WITH_US,
+                        *process.prefix,
+                        sys.executable,
+                        "-P",
+                        "-m",
+                        f"{package}.main",
+                    ],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     env=process.environment,
                     cwd=ROOT,
-                    preexec_fn=partial(die_with_parent, signal.SIGKILL),  # noqa: PLW1509
                     start_new_session=True,
                 )
 
