@@ -24,6 +24,7 @@ from tests.fault.histories.service import Service, reached
 SESSIONS = 8
 POSTERS = 3  # and one holder, of each session
 READERS = 2  # of each session
+WRITERS = SESSIONS * (POSTERS + 1)
 _GLIMPSE_EVERY = 0.5
 _TO_REST = 40.0  # s for the writers to end and the readers to be shown everything
 
@@ -47,7 +48,8 @@ class Run:
         breaks = ", ".join(f"{self.broken.count(one)} x {one}" for one in sorted(set(self.broken)))
         events = sum(map(len, history.logs.values()))
         return (
-            f"{what}: {len(history.writes)} operations in {self.seconds:.0f} s ({counts}); "
+            f"{what}: {WRITERS} writers, {SESSIONS * READERS} readers; "
+            f"{len(history.writes)} operations in {self.seconds:.0f} s ({counts}); "
             f"{breaks}; {events} events in {len(history.logs)} logs, "
             f"{len(history.readings)} readings over {self.connections} connections, "
             f"{len(history.glimpses)} glimpses"
