@@ -45,18 +45,33 @@ class Copying:
         return await self._store.step(fn)
 
     @asynccontextmanager
-    async def making(self, session_id: str) -> AsyncIterator[None]:
-        """Removes the session when the body fails, be it that its caller went away.
+    async def making(
+        self, session_id: str, begin: Callable[[CopyTransaction], T]
+    ) -> AsyncIterator[T]:
+        """Runs the first step of a session, and gives what it answers.
 
-        The session was begun before: so nobody removes what another has begun.
+        When the body fails, be it that its caller went away, what was begun is removed: by nobody
+        else, since an id that is taken fails the first step.
         """
         self._sweep_later()
+        beginning = asyncio.ensure_future(self._store.step(begin))
         try:
-            yield
+            begun = await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            self._tasks.create_task(self._undo(beginning, session_id))
+            raise
+        try:
+            yield begun
         except BaseException:
             # Shielded: who is cancelled goes at once, and it is removed all the same.
             await asyncio.shield(self._tasks.create_task(self._discard(session_id)))
             raise
+
+    async def _undo(self, beginning: asyncio.Future[T], session_id: str) -> None:
+        """Removes a session whose first step nobody waits for any more, if it came about."""
+        await asyncio.wait([beginning])
+        if not beginning.cancelled() and beginning.exception() is None:
+            await self._discard(session_id)
 
     def _sweep_later(self) -> None:
         if not self._sweeping:

@@ -58,10 +58,8 @@ class ForkRpc(SessionServiceServicer):
     async def _fork(self, step: _Step) -> pb.ForkSessionResponse:
         """Takes the steps. Raises `_ForkedBeforeError` when another attempt has done so before."""
         copying, session_id = self._parts.copying, step.planned.state.id
-        at, answer = await copying.step(step.begin)
-        if answer is not None and answer.session.id != session_id:
-            raise _ForkedBeforeError(answer)
-        async with copying.making(session_id):
+        async with copying.making(session_id, step.begin) as begun:
+            at, answer = begun
             while answer is None:
                 at, answer = await copying.step(partial(step.go_on, at=at))
             if answer.session.id != session_id:  # what was begun here is nobody's

@@ -82,8 +82,7 @@ class TransferRpc(SessionServiceServicer):
             tx.begin(begun.state, begun.details, begun.threads)
             return begun
 
-        begun = await copying.step(begin)
-        async with copying.making(begun.state.id):
+        async with copying.making(first.session.session_id, begin) as begun:
             done, end = await self._fill(begun, records)
             if await anext(records, None) is not None:
                 raise refuse("records", "nothing comes behind the end")

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 
 import grpc
 import pytest
 
 from chassis.errors import Reason
+from chassis.grpc.status import from_rpc_error
 from drover.session.v1 import lease_pb2, session_pb2, transfer_pb2
 from drover.session.v1 import session_service_pb2 as pb
+from services.session.domain import importing
 from services.session.domain.copies import STEP_EVENTS
+from services.session.store.copies import SqlCopyStore
+from services.session.store.schema import SCHEMA
+from storage import open_database
+from storage.migrate import migrate
 from tests.doubles.session_events import custom_result, custom_use, idle, message, running, said
 from tests.doubles.session_stack import (
     AGENT_ID,
@@ -19,16 +26,20 @@ from tests.doubles.session_stack import (
     running_service,
     until,
 )
-from tests.doubles.session_world import kinds
+from tests.doubles.session_world import WORKSPACE, ManualClock, kinds
 
 LONG = 2 * STEP_EVENTS + 100
 
 
-@pytest.fixture
-async def elsewhere(tmp_path):
-    """Another installation, with a brain."""
+@pytest.fixture(params=["sqlite", "postgres"])
+async def elsewhere(request, tmp_path):
+    """Another installation, with a brain, on either engine."""
     (tmp_path / "elsewhere").mkdir()
-    async with running_service(tmp_path / "elsewhere", works=[echo_turns]) as running:
+    more = {}
+    if request.param == "postgres":
+        more["database_url"] = request.getfixturevalue("postgres").new_database()
+        await migrate(more["database_url"], SCHEMA)
+    async with running_service(tmp_path / "elsewhere", works=[echo_turns], **more) as running:
         yield running
 
 
@@ -222,3 +233,34 @@ async def test_the_agent_of_an_imported_session_is_its_own(service, elsewhere):
     there = await take_in(elsewhere, records)
     assert (there.agent.id, there.agent.name) == (AGENT_ID, "Somebody")
     assert kinds((await elsewhere.events(session.id)).data)[-1] == "session_status_idle"
+
+
+async def test_of_two_imports_at_once_one_is_made(service, elsewhere):
+    session = await worked(service, 1, *(f"text {n}" for n in range(LONG)))
+    records = await export(service, session.id)
+    results = await asyncio.gather(
+        *(take_in(elsewhere, copy.deepcopy(records)) for _ in range(4)), return_exceptions=True
+    )
+    refused = [from_rpc_error(one).reason for one in results if isinstance(one, grpc.RpcError)]
+    assert refused == [Reason.CONFLICT] * 3
+    assert await export(elsewhere, session.id) == records
+
+
+async def test_what_a_killed_process_left_half_way_is_cleared_away(service, tmp_path):
+    session = await worked(service)
+    records = await export(service, session.id)
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    database = await open_database(f"sqlite:///{folder / 'session.db'}", SCHEMA)
+    steps = SqlCopyStore(database, ManualClock())  # whose time is long past
+    begun = await steps.step(lambda tx: importing.begin(records[0].session, WORKSPACE, tx.now()))
+    await steps.step(lambda tx: tx.begin(begun.state, begun.details, begun.threads))
+    await database.close()
+    async with running_service(folder) as restarted, asyncio.timeout(10):
+        while True:
+            try:
+                await take_in(restarted, records)
+                break
+            except grpc.RpcError as error:
+                assert "was left half way" in str(error)  # noqa: PT017
+        assert await export(restarted, session.id) == records
