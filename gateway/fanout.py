@@ -221,6 +221,10 @@ class Fanout:
         self._readers: set[Reader] = set()
         self._closed = False
 
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether anybody follows what `key` names."""
+        return key in self._hubs
+
     def join(self, reader: Reader, key: Hashable, subscription: Subscription) -> None:
         """Has a reader follow what `key` names, from where the subscription begins."""
         reader.since = subscription.since

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,7 @@ class StreamEndpoints:
         self._clock = clock
         self._ids = ids
         self._caches: dict[str, FrameCache] = {}
+        self._opening: dict[Hashable, asyncio.Event] = {}
 
     def endpoint(
         self, route: Route, call: Stream
@@ -98,9 +100,18 @@ class StreamEndpoints:
         """The response, once the subscription stands. Raises `DroverError`."""
         key, request_id = _key(message), current_call().request_id
         begin = message.after_event_id if message.HasField("after_event_id") else None
+        if (first := self._opening.get(key)) is not None:
+            await first.wait()  # what is asked for when the first one stands is shared at once
         subscription = subscribe(message, View(begin))
-        await subscription.open()
-
+        if key in self._opening or key in self._fanout:
+            await subscription.open()
+        else:
+            self._opening[key] = stands = asyncio.Event()
+            try:
+                await subscription.open()
+            finally:
+                del self._opening[key]
+                stands.set()
         return EventStream(
             self._fanout,
             key,

@@ -353,3 +353,42 @@ async def test_many_readers_see_the_same_events(gateway: Gateway) -> None:
             assert [frame.data["id"] for frame in await reader.rest()] == [
                 f"sevt_{number}" for number in range(1, 11)
             ]
+
+
+async def test_readers_that_come_all_at_once_end_up_with_one_subscription(gateway: Gateway) -> None:
+    feed = gateway.platform.sessions
+    feed.log = [stamped(1), stamped(2)]
+    async with AsyncExitStack() as stack:
+        opening = [stack.enter_async_context(reading(gateway)) for _ in range(20)]
+        readers = await asyncio.gather(*opening)
+        await feed.until(lambda: feed.opened - feed.cancelled == 1)
+        await feed.publish(stamped(3))
+        for reader in readers:
+            assert (await reader.frame()).id == "sevt_3"
+
+
+async def test_one_that_is_refused_does_not_keep_the_others_out(gateway: Gateway) -> None:
+    feed = gateway.platform.sessions
+    refused, reader = await asyncio.gather(
+        gateway.http.get(STREAM, headers={"last-event-id": "sevt_9"}),
+        gateway.http.send(gateway.http.build_request("GET", STREAM), stream=True),
+    )
+    assert refused.status_code == 400
+    await feed.publish(stamped(1))
+    assert (await Reader(reader).frame()).id == "sevt_1"
+    await reader.aclose()
+
+
+async def test_sessions_threads_and_previews_are_kept_apart(gateway: Gateway) -> None:
+    feed = gateway.platform.sessions
+    paths = [STREAM, STREAM.replace("sesn_1", "sesn_2"), THREAD]
+    paths += [f"{STREAM}?event_deltas[]={kind}" for kind in ("agent.message", "agent.thinking")]
+    async with AsyncExitStack() as stack:
+        for path in paths:
+            await stack.enter_async_context(reading(gateway, path))
+        assert (feed.opened, feed.cancelled) == (len(paths), 0)
+        both = "event_deltas[]=agent.thinking&event_deltas[]=agent.message"
+        await stack.enter_async_context(reading(gateway, f"{STREAM}?{both}"))
+        swapped = "event_deltas[]=agent.message&event_deltas[]=agent.thinking"
+        await stack.enter_async_context(reading(gateway, f"{STREAM}?{swapped}"))
+        await feed.until(lambda: feed.opened - feed.cancelled == len(paths) + 1)

@@ -82,7 +82,7 @@ class Simulation:
         self._group = group
         ring = 1_000_000 if calm else self.random.choice([800, 4_000, 1_000_000])
         self._fanout = Fanout(group, 15.0, loop, ring_bytes=ring)
-        streams = StreamEndpoints(
+        self._streams = StreamEndpoints(
             CONTRACT.encoders,
             self._fanout,
             stall_seconds=STALL,
@@ -92,7 +92,6 @@ class Simulation:
             clock=loop,
             ids=new_id,
         )
-        self._serve = streams.endpoint(ROUTE, self.feed.subscribe)
 
     # what happens
 
@@ -247,13 +246,19 @@ class Simulation:
         async def receive() -> Any:
             return {"type": "http.disconnect"}
 
-        number = len(self.feed.past)
+        calls: list[Call] = []
+
+        def subscribe(request: Any, **given: Any) -> Call:
+            calls.append(self.feed.subscribe(request, **given))
+            return calls[-1]
+
+        serve = self._streams.endpoint(ROUTE, subscribe)
         try:
-            response = await self._serve(Request(scope), {"session_id": "sesn_1"})
+            response = await serve(Request(scope), {"session_id": "sesn_1"})
         except DroverError as error:
             assert error.reason is Reason.UNAVAILABLE  # noqa: PT017  # or it came off well
             return
-        client.call = self.feed.past[number]
+        client.call = calls[0]
         try:
             await response(scope, receive, send)
         finally:
