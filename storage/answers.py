@@ -55,7 +55,7 @@ ANSWERS: Final = Table(
     Column("attempt", Integer, nullable=False),
     Column("answered_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
-    # The id of what the answer tells about: with that, the answer goes too.
+    # The id of what the answer tells about: with that, the answer goes too, and this is empty.
     Column("about", String, nullable=False),
     Column("answer", LargeBinary),
     Index("answers_by_expiry", "expires_at"),
@@ -84,7 +84,7 @@ _KEEP = Prepared(
         " about = excluded.about, answer = excluded.answer"
     )
 )
-_WITHDRAW = update(ANSWERS).where(_C.about == bindparam("subject")).values(answer=None)
+_WITHDRAW = update(ANSWERS).where(_C.about == bindparam("subject")).values(answer=None, about="")
 _FORGET = delete(ANSWERS).where(
     _C.id.in_(
         select(_C.id)
@@ -160,7 +160,7 @@ def decide(kept: Kept | None, key: RequestKey, now: int) -> bytes | None:
     if is_first(key) and not _overtook(kept, key):
         return None
     if kept.answer is None:
-        raise DroverError(Reason.NOT_FOUND, f"{kept.about} was deleted since")
+        raise DroverError(Reason.NOT_FOUND, "what the request had made was deleted since")
     return kept.answer
 
 
@@ -186,7 +186,7 @@ def keep(connection: Connection, rows: Collection[Kept]) -> None:
 
 
 def withdraw(connection: Connection, about: str) -> None:
-    """Removes what the kept answers say about something that is deleted."""
+    """Removes what the kept answers say about something that is deleted, and its name."""
     connection.execute(_WITHDRAW, {"subject": about})
 
 

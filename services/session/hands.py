@@ -24,7 +24,7 @@ _AWAY_SECONDS: Final = 1.0
 """For how long hands that do not answer are left alone: nothing is wrong with what they were asked
 for, so all of it goes soon after they are back."""
 _AWAY: Final = frozenset({Reason.UNAVAILABLE, Reason.DEADLINE_EXCEEDED})
-_LEASE_MICROS: Final = 60_000_000
+_LEASE_MICROS: Final = 15_000_000
 """For so long a batch is this process's alone. A hand that is released twice suffers no harm."""
 _FIRST_DELAY: Final = 1_000_000
 _LONGEST_DELAY: Final = 60_000_000
