@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from bench import baseline, fanout, growth, length, turns
+from bench import baseline, fanout, growth, length, turns, wakes
 from bench.report import Report
 from bench.stack import running_stack
 
@@ -42,6 +42,7 @@ async def measure(*, scale: float) -> Report:
         compared.tell(report)
     await length.measure(report, scale=scale)
     await fanout.measure(report, scale=scale)
+    await wakes.measure(report, scale=scale)
     return report
 
 
