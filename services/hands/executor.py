@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 
-from chassis.errors import DroverError
+from chassis.errors import DroverError, Reason
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.backends.port import BackendUnavailable
 from services.hands.domain import execution, fence
@@ -21,7 +21,7 @@ from services.hands.domain.toolset import InputRefused, parse
 from services.hands.hand import HandDied
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
     from services.hands.domain.journal import Journal
     from services.hands.domain.toolset import ToolCall
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from services.hands.pool import Pool
 
 T = TypeVar("T")
+
+_PAUSE: Final = 0.5
+"""Seconds until a journal that is away is asked again, where it does not say how long."""
+_AWAY: Final = frozenset({Reason.UNAVAILABLE, Reason.RESOURCE_EXHAUSTED})
 
 _log = structlog.get_logger("hands.executor")
 
@@ -70,6 +74,7 @@ class Executor:
         self._pool = pool
         self._tasks = tasks
         self._sessions: defaultdict[str, _Session] = defaultdict(_Session)
+        self._drained = False
 
     async def provision(self, session_id: str, generation: int) -> tuple[Hand, bool]:
         """The session's hand, and whether it was there already.
@@ -159,6 +164,7 @@ class Executor:
         ]
         if calls:
             await asyncio.wait(calls, timeout=seconds)
+        self._drained = True
 
     def prune(self) -> None:
         """Drops what is known of sessions that nothing is done for any more."""
@@ -217,12 +223,29 @@ class Executor:
         try:
             result = await self._perform(session_id, under_way, call, begun.record.starts)
         except DroverError:
-            await self._journal.forget(session_id, call_id)
+            await self._keep(lambda: self._journal.forget(session_id, call_id))
             raise
         except _Stopped:
             result = execution.cancelled()
-        await self._journal.finish(session_id, call_id, result)
+        await self._keep(lambda: self._journal.finish(session_id, call_id, result))
         return result
+
+    async def _keep(self, record: Callable[[], Awaitable[None]]) -> None:
+        """Has the journal record what only this process knows, however long it is away.
+
+        Whoever asks for the call meanwhile waits. Raises what the journal does when it is not away,
+        and once the calls were drained: then the outcome is not known any more.
+        """
+        while True:
+            try:
+                await record()
+            except DroverError as error:
+                if self._drained or error.reason not in _AWAY:
+                    raise
+                _log.warning("result_waits_for_the_journal", reason=error.reason)
+                await asyncio.sleep(min(error.retry_after or _PAUSE, _PAUSE))
+            else:
+                return
 
     async def _perform(
         self, session_id: str, under_way: _Execution, call: ToolCall, starts: int
