@@ -26,7 +26,8 @@ SecretText = Annotated[Secret | None, BeforeValidator(_hide)]
 class Settings(BaseSettings):
     """Where a process keeps its data, listens, and finds the other services.
 
-    Services subclass it with what is theirs alone. Addresses are gRPC targets, `host:port`.
+    Services subclass it with what is theirs alone. Addresses are gRPC targets, `host:port`, or
+    those of several replicas (`grpc.target.resolve`).
     """
 
     model_config = SettingsConfigDict(
@@ -44,7 +45,9 @@ class Settings(BaseSettings):
         description="File with the installation's secret. Default: DATA_DIR/run/token.",
     )
     registry_address: str = Field(default="", description="Where the registry service listens.")
-    session_address: str = Field(default="", description="Where the session service listens.")
+    session_address: str = Field(
+        default="", description="Where the session services listen, comma separated."
+    )
     hands_address: str = Field(default="", description="Where the hands service listens.")
     vault_proxy_address: str = Field(default="", description="Where the vault proxy listens.")
     brain_addresses: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
