@@ -6,11 +6,12 @@ import asyncio
 import itertools
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from anthropic import Anthropic
 
 from chassis.errors import DroverError
-from tests.doubles.messages_api import Gate, says, text
+from tests.doubles.messages_api import Gate, ToolUse, says, text, tools
 from tests.doubles.postgres import Cluster
 from tests.doubles.soak import share
 from tests.e2e.driving import new_session, send
@@ -25,6 +26,7 @@ from tests.fault.vitals import Complaints, Vitals, vitals
 
 PAUSED = 60.0
 CALLERS = 16
+_WORK = "touch begun; sleep 4; echo ran >> count; echo done"
 _SETTLED = 2.0  # s at work before and after
 _PATIENCE = 10.0
 
@@ -39,7 +41,9 @@ class Seen:
     red_after: float = 0.0
     green_after: float = 0.0
     written_after: float = 0.0
-    finished_after: float = 0.0
+    finished_after: dict[str, float] = field(default_factory=dict)
+    tool_results: list[Any] = field(default_factory=list)
+    tool_runs: int = 0
     answers: list[Answer] = field(default_factory=list)
     unfit: list[str] = field(default_factory=list)
     refusals: list[tuple[DroverError, float]] = field(default_factory=list)
@@ -73,10 +77,16 @@ class _Story:
         self._over = asyncio.Event()
         self._gate = Gate()
         made, thinking = new_session(client, tools=()), new_session(client, tools=())
-        self._agent, self._session, self._thinking = made.agent.id, made.id, thinking.id
+        self._agent, self._session = made.agent.id, made.id
         stack.model.on(says("think"), text("thought").stall(self._gate))
         send(client, thinking.id, "think")
         self._gate.wait_reached()
+        working = new_session(client)
+        stack.model.on(says("work"), tools(ToolUse("bash", {"command": _WORK})), text("worked"))
+        send(client, working.id, "work")
+        self._workspace = stack.workspace(working.id)
+        stack.wait_for((self._workspace / "begun").exists, "the tool to begin")
+        self._in_flight = {"model": thinking.id, "tool": working.id}
 
     async def told(self) -> Seen:
         """Has clients at work while the server is paused, and after it goes on."""
@@ -98,6 +108,7 @@ class _Story:
                 await self._recover(clients)
                 await asyncio.sleep(_SETTLED)
                 self._over.set()
+            await self._look_at_the_tool(clients)
             await clients.logs_at_rest(stack.address("session"), stack.token)
             seen.vitals["after"] = vitals(stack)
             async with asyncio.timeout(_PATIENCE):
@@ -126,18 +137,27 @@ class _Story:
             self._cluster.resume()
 
     async def _recover(self, clients: Crowd) -> None:
-        """Waits until writes are taken, the stack is ready and the turn in flight has ended."""
-        seen = self._seen
-        while not (seen.written_after and seen.green_after and seen.finished_after):
+        """Waits until writes are taken, the stack is ready and the turns in flight have ended."""
+        seen, in_flight = self._seen, dict(self._in_flight)
+        while not (seen.written_after and seen.green_after) or in_flight:
             since = time.monotonic() - seen.resumed_at
             assert since < _PATIENCE, f"not all is back: {seen}"
             if await clients.post(self._session, f"back-{since}") and not seen.written_after:
                 seen.written_after = time.monotonic() - seen.resumed_at
-            answer = await clients.request("GET", f"/v1/sessions/{self._thinking}")
-            idle = answer is not None and answer.json().get("status") == "idle"
-            if idle and not seen.finished_after:
-                seen.finished_after = time.monotonic() - seen.resumed_at
+            for name, session in list(in_flight.items()):
+                answer = await clients.request("GET", f"/v1/sessions/{session}")
+                if answer is not None and answer.json().get("status") == "idle":
+                    seen.finished_after[name] = time.monotonic() - seen.resumed_at
+                    del in_flight[name]
             await asyncio.sleep(0.1)
+
+    async def _look_at_the_tool(self, clients: Crowd) -> None:
+        """Keeps what the model was told of the tool that ran in the pause, and how often it ran."""
+        path = f"/v1/sessions/{self._in_flight['tool']}/events?types[]=agent.tool_result"
+        answer = await clients.request("GET", path)
+        assert answer is not None
+        self._seen.tool_results = answer.json()["data"]
+        self._seen.tool_runs = len((self._workspace / "count").read_text().split())
 
     async def _write(self, clients: Crowd, name: str) -> None:
         """Writes over HTTP until it is over."""

@@ -66,11 +66,18 @@ def test_readiness_turns_red_and_green_again_and_liveness_stays(seen: Seen) -> N
     assert 0 < seen.green_after <= BACK_WITHIN
 
 
-def test_writes_are_taken_and_the_turn_in_flight_ends_without_a_restart(seen: Seen) -> None:
+def test_writes_are_taken_and_turns_in_flight_end_without_a_restart(seen: Seen) -> None:
     assert seen.written_after <= BACK_WITHIN
-    assert seen.finished_after <= BACK_WITHIN
+    assert max(seen.finished_after.values()) <= BACK_WITHIN
     for name in SERVICES:
         assert seen.vitals["after"][name].pid == seen.vitals["before"][name].pid
+
+
+def test_tool_that_ended_in_the_pause_ran_once_and_its_result_is_kept(seen: Seen) -> None:
+    assert seen.tool_runs == 1
+    (result,) = seen.tool_results
+    assert not result.get("is_error"), result
+    assert result["content"][0]["text"].strip() == "done"
 
 
 def test_threads_memory_and_connections_do_not_grow_while_callers_wait(seen: Seen) -> None:
