@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import sys
@@ -11,14 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import grpc
-
 from cli.terminal import Terminal
 from cli.transfer.lines import line_of
 from cli.transfer.progress import Progress
-from cli.transfer.service import TransferError
+from cli.transfer.service import DEADLINE, TransferError
 from drover.session.v1 import session_pb2, session_service_pb2
-from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +22,6 @@ if TYPE_CHECKING:
 
     from cli.transfer.service import SessionServiceTarget
 
-_STALLED: Final = 60.0  # s without anything new
 _RUNNING: Final = frozenset(
     {session_pb2.SESSION_STATUS_RUNNING, session_pb2.SESSION_STATUS_RESCHEDULING}
 )
@@ -37,27 +32,11 @@ def export_session(target: SessionServiceTarget, session_id: str, output: Path |
 
     A file is there whole or not at all. Raises `TransferError` and `OSError`.
     """
-    with _opened(output) as file:
-        asyncio.run(_export(target, session_id, file))
-
-
-async def _export(target: SessionServiceTarget, session_id: str, file: BinaryIO) -> None:
-    progress, digest = Progress("exported"), hashlib.sha256()
-    async with target.channel() as channel:
-        request = session_service_pb2.ExportSessionRequest(session_id=session_id)
-        responses = aiter(SessionServiceStub(channel).ExportSession(request))
-        whole = False
-        while True:
-            try:
-                async with asyncio.timeout(_STALLED):
-                    response = await anext(responses, None)
-            except grpc.RpcError as error:
-                raise target.refused(error) from None
-            except TimeoutError:
-                msg = f"nothing came from the session service for {_STALLED:.0f} s"
-                raise TransferError(msg) from None
-            if response is None:
-                break
+    progress, digest, whole = Progress("exported"), hashlib.sha256(), False
+    request = session_service_pb2.ExportSessionRequest(session_id=session_id)
+    with _opened(output) as file, target.opened() as service:
+        responses = service.ExportSession(request, timeout=DEADLINE, metadata=target.identity)
+        for response in responses:
             for record in response.records:
                 line = line_of(record, digest.hexdigest())
                 digest.update(line)
@@ -68,10 +47,10 @@ async def _export(target: SessionServiceTarget, session_id: str, file: BinaryIO)
                     if record.session.status in _RUNNING:
                         _warn()
             progress.advance(len(response.records))
-    if not whole:
-        msg = "the session service ended before the session did"
-        raise TransferError(msg)
-    file.flush()
+        if not whole:
+            msg = "the session service ended before the session did"
+            raise TransferError(msg)
+        file.flush()
 
 
 def _warn() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import sys
 from contextlib import contextmanager
@@ -12,30 +11,20 @@ import grpc
 
 from cli.transfer.lines import MAX_LINE, FormatError, record_of
 from cli.transfer.progress import Progress
-from cli.transfer.service import TransferError
+from cli.transfer.service import DEADLINE, TransferError
 from drover.session.v1 import session_service_pb2
-from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from typing import BinaryIO
 
-    import grpc.aio
-
     from cli.transfer.service import SessionServiceTarget
     from drover.session.v1 import transfer_pb2
-
-    Call = grpc.aio.StreamUnaryCall[
-        session_service_pb2.ImportSessionRequest, session_service_pb2.ImportSessionResponse
-    ]
 
 _BATCH_BYTES: Final = 1024 * 1024
 _MAX_RECORD: Final = 60 * 1024 * 1024
 """Bytes of a record that still fit a message."""
-
-_STALLED: Final = 60.0  # s in which the service takes nothing
-_DEADLINE: Final = 24 * 3600.0  # s for the whole
 
 
 def import_session(target: SessionServiceTarget, source: Path | None) -> str:
@@ -43,45 +32,41 @@ def import_session(target: SessionServiceTarget, source: Path | None) -> str:
 
     Raises `TransferError` and `OSError`. Then nothing has been imported.
     """
-    with _opened(source) as file:
-        return asyncio.run(_import(target, _Reader(file, str(source or "standard input"))))
-
-
-async def _import(target: SessionServiceTarget, reader: _Reader) -> str:
-    progress = Progress("imported")
-    async with target.channel() as channel:
-        stub = SessionServiceStub(channel)
-        call: Call = stub.ImportSession(timeout=_DEADLINE)  # type: ignore[call-arg]  # written to
+    with _opened(source) as file, target.opened() as service:
+        upload = _Upload(_Reader(file, str(source or "standard input")))
         try:
-            for records in reader.batches():
-                if records[0].HasField("session"):
-                    snapshot = records[0].session
-                    progress.total = snapshot.events + snapshot.waiting
-                request = session_service_pb2.ImportSessionRequest(records=records)
-                if not await _sent(call, request):
-                    break
-                progress.advance(len(records))
-            else:
-                await call.done_writing()
-            response = await call
-        except grpc.RpcError as error:
-            raise target.refused(error) from None
-        finally:
-            call.cancel()  # of no effect once it is done
+            response = service.ImportSession(
+                upload.requests(), timeout=DEADLINE, metadata=target.identity
+            )
+        except grpc.RpcError:
+            if upload.failure is not None:
+                raise upload.failure from None
+            raise
     return response.session.id
 
 
-async def _sent(call: Call, request: session_service_pb2.ImportSessionRequest) -> bool:
-    """Whether the service took a message; otherwise it has refused what came before."""
-    try:
-        async with asyncio.timeout(_STALLED):
-            await call.write(request)
-    except TimeoutError:
-        msg = f"the session service took nothing for {_STALLED:.0f} s"
-        raise TransferError(msg) from None
-    except asyncio.InvalidStateError:
-        return False
-    return True
+class _Upload:
+    """What gRPC sends, in a thread of its own. `failure` is what has ended it before its time."""
+
+    def __init__(self, reader: _Reader) -> None:
+        self.failure: TransferError | OSError | None = None
+        self._reader = reader
+        self._progress = Progress("imported")
+
+    def requests(self) -> Iterator[session_service_pb2.ImportSessionRequest]:
+        """The messages, one after the other as the service takes them.
+
+        After a failure none comes any more, and the service finds that the end is missing.
+        """
+        try:
+            for records in self._reader.batches():
+                if records[0].HasField("session"):
+                    snapshot = records[0].session
+                    self._progress.total = snapshot.events + snapshot.waiting
+                yield session_service_pb2.ImportSessionRequest(records=records)
+                self._progress.advance(len(records))
+        except (TransferError, OSError) as error:
+            self.failure = error
 
 
 class _Reader:

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from chassis.context import DEFAULT_WORKSPACE, WORKSPACE_KEY
 from chassis.errors import Reason
-from chassis.grpc.channel import open_channel
+from chassis.grpc import options, target
 from chassis.grpc.status import from_rpc_error
 from chassis.secret import Secret
 from cli.stack.installation import Installation
 from cli.target import NoTargetError
 from cli.terminal import plain
+from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
-
-    import grpc.aio
 
 
 class TransferError(Exception):
     """An export or import that did not come about; the message says why."""
+
+
+DEADLINE: Final = 24 * 3600.0
+"""Seconds that a call may take. A service that has died ends it within half a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +38,36 @@ class SessionServiceTarget:
     address: str
     token: Secret
 
-    def channel(self) -> grpc.aio.Channel:
-        """A channel to it, to be opened on the event loop that uses it."""
-        return open_channel(self.address, self.token)
+    @property
+    def identity(self) -> tuple[tuple[str, str], ...]:
+        """The metadata of every call."""
+        authorization = ("authorization", f"Bearer {self.token.open()}")
+        return authorization, (WORKSPACE_KEY, DEFAULT_WORKSPACE)
 
-    def refused(self, error: grpc.RpcError) -> TransferError:
-        """What to tell of a failed call."""
+    @contextmanager
+    def opened(self) -> Iterator[SessionServiceStub]:
+        """The service, for the length of the block. Raises `TransferError` for a failed call.
+
+        Its calls block: of an upload that is refused while it still goes on, gRPC's other interface
+        forgets why.
+        """
+        try:
+            where, chosen = target.resolve(self.address)
+        except ValueError as error:
+            raise TransferError(str(error)) from None
+        with grpc.insecure_channel(where, options=[*options.CHANNEL, *chosen]) as channel:
+            try:
+                yield SessionServiceStub(channel)
+            except grpc.RpcError as error:
+                raise self._told(error) from None
+
+    def _told(self, error: grpc.RpcError) -> TransferError:
         cause = from_rpc_error(error)
         if cause.reason is Reason.IDENTITY_REFUSED:
             text = f"the session service at {self.address} does not take this secret: give "
             return TransferError(f"{text}--token-file, or the right --data")
-        if cause.reason is Reason.UNAVAILABLE and not cause.metadata:
-            text = f"the session service does not answer at {self.address}"
-            return TransferError(f"{text} ({plain(cause.message)})")
+        if error.code() is grpc.StatusCode.UNAVAILABLE and not error.trailing_metadata():
+            return TransferError(f"the session service does not answer at {self.address}")
         return TransferError(plain(cause.message))
 
 

@@ -55,7 +55,7 @@ async def refused(call):
     return str(caught.value)
 
 
-async def worked(service, count=3):
+async def worked(service, count=3, size=200):
     """A session at rest, with a message that waits for an answer to be given first."""
     session = await service.create(
         message("hello"), message("later"), metadata={"b": "1", "a": "2"}
@@ -64,7 +64,7 @@ async def worked(service, count=3):
     await lease.append(running(), take=lease_pb2.TAKE_INPUT_NEXT)
     for start in range(0, count, 500):
         numbers = range(start, min(start + 500, count))
-        await lease.append(*(said(f"text {n} {'x' * 200}") for n in numbers))
+        await lease.append(*(said(f"text {n} {'x' * size}") for n in numbers))
     await lease.append(custom_use("call"), idle("call"), release=True)
     return session
 
@@ -133,8 +133,8 @@ async def test_a_file_that_was_damaged_is_refused_and_imports_nothing(here, ther
     await take_in(there, tmp_path / "good.jsonl")
 
 
-async def test_what_the_service_refuses_is_told_as_it_says_it(here, tmp_path):
-    session = await worked(here, 3000)
+async def test_what_the_service_refuses_is_told_as_it_says_it_amid_an_upload(here, tmp_path):
+    session = await worked(here, 400, size=20_000)
     await export(here, session.id, tmp_path / "session.jsonl")
     text = await refused(take_in(here, tmp_path / "session.jsonl"))
     assert text == f"session {session.id} exists already"
