@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import structlog
 
@@ -34,9 +35,8 @@ class Commits:
     `listeners` hear of a commit before its caller goes on, `readers` behind that: whoever waits for
     an acknowledgement is not kept by those who only look on.
 
-    A caller may be cancelled while its transaction is on the way; the news must be told all the
-    same, so each transaction is a task of its own. Used as an async context manager, which ends
-    once every transaction is done.
+    A caller may be cancelled while its transaction is on the way; the news is told all the same.
+    Used as an async context manager, which ends once every transaction is done.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class Commits:
         self._store = store
         self._listeners = listeners
         self._readers = readers
-        self._tasks = asyncio.TaskGroup()
+        self._under_way: set[asyncio.Future[Any]] = set()
 
     async def __aenter__(self) -> Self:
-        await self._tasks.__aenter__()
         return self
 
-    async def __aexit__(self, *error: object) -> None:
-        await self._tasks.__aexit__(None, None, None)
+    async def __aexit__(self, *_error: object) -> None:
+        while self._under_way:
+            await asyncio.wait(self._under_way)
 
     async def write(
         self,
@@ -66,28 +66,32 @@ class Commits:
         `about` is the store's; `then` is called with the result before any later transaction is
         told of.
         """
+        # Two futures and no task: every append waits for this.
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._tasks.create_task(self._commit(fn, about, then, outcome))
+        written = self._store.submit(fn, about=about)
+        self._under_way.add(written)
+        written.add_done_callback(partial(self._conclude, then, outcome))
         return await outcome
 
-    async def _commit(
+    def _conclude(
         self,
-        fn: Callable[[Transaction], tuple[T, News | None]],
-        about: About,
         then: Callable[[T], None] | None,
         outcome: asyncio.Future[T],
+        written: asyncio.Future[tuple[T, News | None]],
     ) -> None:
+        """Tells what was committed, in the order of the commits, and then the caller."""
+        self._under_way.discard(written)
         try:
-            result, news = await self._store.write(fn, about=about)
+            result, news = written.result()
+            if then is not None:
+                then(result)
         except asyncio.CancelledError:
             outcome.cancel()
-            raise
-        except Exception as error:  # noqa: BLE001  # the caller's; a task group would stop for it
+            return
+        except Exception as error:  # noqa: BLE001  # the caller's
             if not outcome.done():
                 outcome.set_exception(error)
             return
-        if then is not None:
-            then(result)
         if news is not None:
             self._tell(self._listeners, news)
         # Its caller is scheduled here, before what the readers are woken for.

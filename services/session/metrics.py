@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily
@@ -100,16 +101,24 @@ class MeasuredStore:
 
     async def write(self, fn: Callable[[Transaction], T], /, *, about: About = UNKNOWN) -> T:
         """Runs `fn` in a transaction and returns once it is durable."""
-        start = time.perf_counter()
-        try:
-            result = await self._store.write(fn, about=about)
-        finally:
-            self._metrics.write_seconds.observe(time.perf_counter() - start)
+        return await self.submit(fn, about=about)
+
+    def submit(
+        self, fn: Callable[[Transaction], T], /, *, about: About = UNKNOWN
+    ) -> asyncio.Future[T]:
+        """Has `fn` run in a transaction; the future ends once it is durable."""
+        written = self._store.submit(fn, about=about)
+        written.add_done_callback(partial(self._measure, time.perf_counter()))
+        return written
+
+    def _measure(self, start: float, written: asyncio.Future[Any]) -> None:
+        self._metrics.write_seconds.observe(time.perf_counter() - start)
+        if written.cancelled() or written.exception() is not None:
+            return
         # Whoever shares a commit is acknowledged in one turn of the loop.
         if not self._group:
             asyncio.get_running_loop().call_soon(self._count)
         self._group += 1
-        return result
 
     def _count(self) -> None:
         self._metrics.group_writes.observe(self._group)

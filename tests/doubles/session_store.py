@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import dataclasses
 import itertools
@@ -76,6 +77,14 @@ class MemoryStore:
 
     async def write(self, fn, *, about=UNKNOWN):  # nothing here gets quicker by it
         return self.run(fn, keep=True)
+
+    def submit(self, fn, *, about=UNKNOWN):
+        future = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(self.run(fn, keep=True))
+        except Exception as error:  # noqa: BLE001  # its caller's
+            future.set_exception(error)
+        return future
 
     def run(self, fn, *, keep=True):
         tables = self._tables.copy() if keep else self._tables
@@ -172,7 +181,7 @@ class MemoryTransaction:
     def stamps(self, session_id, seqs):
         return {one.seq: micros_of(one) for one in self._events(session_id) if one.seq in seqs}
 
-    def logged(self, session_id, event_ids):
+    def logged(self, session_id, event_ids, *, surely=True):
         return {event.id for event in self._events(session_id)} & set(event_ids)
 
     def find(self, session_id, event_ids):

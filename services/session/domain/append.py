@@ -179,7 +179,9 @@ class _Step:
         given = check_ids(events)
         if not given:
             return events
-        logged = tx.logged(self.state.id, given)
+        # The same result again need not be appended, as it is not the call's first.
+        surely = any(events_of.result_of(one, events_of.variant(one)) for one in events)
+        logged = tx.logged(self.state.id, given, surely=surely)
         # What waits is no brain's, and its id is taken: it will be in the log.
         known = tx.find(self.state.id, given) if logged or self.state.waiting.total else {}
         if not known:

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Collection, Sequence
 
     from drover.api.v1.request_key_pb2 import RequestKey
@@ -273,8 +274,14 @@ class Transaction(Protocol):
         """When the events at these positions entered the log, in microseconds since 1970."""
         ...
 
-    def logged(self, session_id: str, event_ids: Collection[str]) -> set[str]:
-        """Those of the ids that are in the log."""
+    def logged(
+        self, session_id: str, event_ids: Collection[str], *, surely: bool = True
+    ) -> set[str]:
+        """Those of the ids that are in the log.
+
+        Unless it must be told `surely`, a store may leave some out in a transaction that writes:
+        should it then append one of them again, it is run once more and told all.
+        """
         ...
 
     def find(self, session_id: str, event_ids: Collection[str]) -> dict[str, event_pb2.Event]:
@@ -381,5 +388,14 @@ class SessionStore(Protocol):
         transaction was lost before the commit, and leaves no trace but in `tx`. Raises UNAVAILABLE
         while the database does not answer or another process keeps the session locked, and
         RESOURCE_EXHAUSTED when too many writes wait or the disk is full.
+        """
+        ...
+
+    def submit(
+        self, fn: Callable[[Transaction], T], /, *, about: About = UNKNOWN
+    ) -> asyncio.Future[T]:
+        """As `write`, for whoever need not wait. Cancelled before it has begun, it is left out.
+
+        The futures of writes that shared a commit end in the order in which those ran.
         """
         ...

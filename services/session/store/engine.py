@@ -29,11 +29,11 @@ class Engine(Protocol):
         ...
 
     def writing(
-        self, connection: Connection, abouts: Sequence[About], *, wait: bool
+        self, connection: Connection, abouts: Sequence[About], *, wait: bool, hopeful: bool
     ) -> tuple[Unit, Collection[str]]:
         """A unit of transactions that are about these, and the lanes of what others hold.
 
         With `wait` it waits for others instead, and so does the unit where its transactions look at
-        more than they said; else that raises `HeldElsewhereError`.
+        more than they said; else that raises `HeldElsewhereError`. For `hopeful` see `Unit`.
         """
         ...

@@ -104,8 +104,8 @@ class GroupCommitter:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def write(self, fn: Callable[[Transaction], T], about: About) -> T:
-        """Runs `fn` in a group; see `SessionStore.write`."""
+    def submit(self, fn: Callable[[Transaction], T], about: About) -> asyncio.Future[T]:
+        """Has `fn` run in a group; see `SessionStore.submit`."""
         if self._closed:
             raise DroverError(Reason.UNAVAILABLE, "the database is closed")
         if self._accepted >= _MAX_WAITING:
@@ -115,7 +115,7 @@ class GroupCommitter:
         write = _Write(fn, about, future, loop.time())
         self._accepted += 1
         self._enqueue(write)
-        return await future
+        return future
 
     async def close(self) -> None:
         """Finishes the accepted writes."""
@@ -154,15 +154,19 @@ class GroupCommitter:
                 await self._commit(group, wait=True)
         del self._lanes[name]
 
-    async def _commit(self, group: Sequence[_Write], *, wait: bool) -> None:
+    async def _commit(self, group: Sequence[_Write], *, wait: bool, hopeful: bool = True) -> None:
+        run = partial(_run, self._engine, group, wait=wait, hopeful=hopeful)
         try:
-            await self._database.write(partial(_run, self._engine, group, wait=wait))
+            await self._database.write(run)
         except Exception as failure:  # noqa: BLE001  # its caller is told
             everyones = isinstance(failure, DroverError) and failure.reason in _EVERYONES
+            if hopeful and not everyones:
+                await self._commit(group, wait=wait, hopeful=False)
+                return
             if len(group) > 1 and not everyones:
                 # The fault of one of them: each for itself, so that it fails alone.
                 for write in group:
-                    await self._commit([write], wait=wait)
+                    await self._commit([write], wait=wait, hopeful=False)
                 return
             for write in group:
                 write.error, write.held = failure, None
@@ -198,14 +202,23 @@ def _next(waiting: deque[_Write]) -> list[_Write]:
     return group
 
 
-def _run(engine: Engine, group: Sequence[_Write], connection: Connection, *, wait: bool) -> None:
+def _run(
+    engine: Engine,
+    group: Sequence[_Write],
+    connection: Connection,
+    *,
+    wait: bool,
+    hopeful: bool,
+) -> None:
     """Runs a group in the transaction of `connection`. It may be run again."""
-    unit, held = engine.writing(connection, [write.about for write in group], wait=wait)
+    abouts = [write.about for write in group]
+    unit, held = engine.writing(connection, abouts, wait=wait, hopeful=hopeful)
     for write in group:
         write.result = write.error = write.held = None
         if write.future.cancelled():
             continue
-        write.held = next((one for one in requests.lanes(write.about) if one in held), None)
+        if held:
+            write.held = next((one for one in requests.lanes(write.about) if one in held), None)
         if write.held is None:
             write.run(unit)
     unit.flush()

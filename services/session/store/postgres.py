@@ -33,7 +33,7 @@ class PostgresEngine:
         return Unit(connection, _fetch, sessions.time)
 
     def writing(
-        self, connection: Connection, abouts: Sequence[About], *, wait: bool
+        self, connection: Connection, abouts: Sequence[About], *, wait: bool, hopeful: bool
     ) -> tuple[Unit, Collection[str]]:
         """A unit of transactions, with the locks that they need and what they are about."""
         unit = Unit(
@@ -42,6 +42,7 @@ class PostgresEngine:
             sessions.time,
             reserve=requests.wait_for if wait else requests.take_if_free,
             shared=True,
+            hopeful=hopeful,
         )
         return unit, _prepare(unit, abouts, wait=wait)
 
@@ -91,11 +92,11 @@ def _prepare_sessions(
     known.sessions.update(rows)
     known.sessions.update(dict.fromkeys(missing - held))
     ours = [about for about in abouts if about.ref is not None and about.ref.session_id in rows]
-    busy = {one for one, row in rows.items() if sessions.restored(row).waiting.total}
+    busy = {one for one, row in rows.items() if sessions.is_waited_for(row)}
     found = _pairs(ours, lambda about: about.found)
     logged = _pairs(ours, lambda about: about.logged)
     # Behind the locks, so that nothing of it changes before the commit.
-    if pairs := logged | found:
+    if pairs := found if unit.hopeful else logged | found:
         known.events.update(_present(pairs, events.id_pairs(connection, pairs)))
     # Where something waits, a brain must not give its id to another event.
     if pairs := found | {pair for pair in logged if pair[0] in busy}:

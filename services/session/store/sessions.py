@@ -267,6 +267,11 @@ def restored(row: SessionRow) -> SessionState:
     )
 
 
+def is_waited_for(row: SessionRow) -> bool:
+    """Whether anything waits in the inbox of a session that is stored like this."""
+    return bool(row[16] or row[17] or row[18])
+
+
 def stored(state: SessionState) -> SessionRow:
     """A state as it is stored."""
     activity, waiting = state.activity, state.waiting

@@ -28,11 +28,11 @@ class SqliteEngine:
         return Unit(connection, _fetch, self._time)
 
     def writing(
-        self, connection: Connection, _abouts: Sequence[About], *, wait: bool
+        self, connection: Connection, _abouts: Sequence[About], *, wait: bool, hopeful: bool
     ) -> tuple[Unit, Collection[str]]:
         """A unit of transactions. What they are about is asked for when they ask."""
         del wait
-        return Unit(connection, _fetch, self._time, shared=True), ()
+        return Unit(connection, _fetch, self._time, shared=True, hopeful=hopeful), ()
 
     def _time(self, _connection: Connection) -> int:
         return int(self._clock.now().timestamp() * 1_000_000)

@@ -13,6 +13,7 @@ from services.session.store.transaction import SqlTransaction
 from storage.sqlite import SqliteDatabase
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from sqlalchemy import Connection
@@ -45,7 +46,13 @@ class SqlSessionStore:
 
     async def write(self, fn: Callable[[Transaction], T], /, *, about: About = UNKNOWN) -> T:
         """Runs `fn` in a transaction and returns once it is durable."""
-        return await self._groups.write(fn, about)
+        return await self._groups.submit(fn, about)
+
+    def submit(
+        self, fn: Callable[[Transaction], T], /, *, about: About = UNKNOWN
+    ) -> asyncio.Future[T]:
+        """Has `fn` run in a transaction; the future ends once it is durable."""
+        return self._groups.submit(fn, about)
 
     async def close(self) -> None:
         """Finishes the writes that were accepted. The database is its owner's to close."""

@@ -160,7 +160,9 @@ class SqlTransaction:
         """When events entered the log."""
         return slices.stamps(self._with_log(session_id), session_id, seqs)
 
-    def logged(self, session_id: str, event_ids: Collection[str]) -> set[str]:
+    def logged(
+        self, session_id: str, event_ids: Collection[str], *, surely: bool = True
+    ) -> set[str]:
         """Those of the ids that are in the log."""
         found, unknown = set(), []
         for event_id in event_ids:
@@ -169,7 +171,7 @@ class SqlTransaction:
                 unknown.append(event_id)
             elif there is not False:
                 found.add(event_id)
-        if unknown:
+        if unknown and (surely or not self._unit.hopeful):
             found |= events.ids(self._unit.connection, session_id, unknown)
         return found
 

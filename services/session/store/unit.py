@@ -76,7 +76,8 @@ class Unit:
     `fetch` reads a session's row, locked where that is called for; `reserve` keeps others from a
     request; `clock` tells the time, unless something that was read has told it already. With
     `shared` each of the store's transactions can be undone alone: in memory, or by a savepoint once
-    the database was told of it.
+    the database was told of it. A `hopeful` one does not ask whether what is new is new: the
+    database refuses what is not, and then another unit is.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Unit:
         *,
         reserve: Callable[[Connection, RequestKey], None] = _nothing,
         shared: bool = False,
+        hopeful: bool = False,
     ) -> None:
         self.connection = connection
         self.known = Known()
@@ -95,6 +97,7 @@ class Unit:
         self._fetch = fetch
         self._clock = clock
         self._reserve = reserve
+        self.hopeful = hopeful
         self._shared = shared
         self._saved = False
 

@@ -188,6 +188,30 @@ async def test_text_that_the_database_cannot_hold_is_refused_alone(grouping, gat
     assert together.results[1].reason is Reason.INVALID_ARGUMENT
 
 
+@pytest.mark.parametrize("announced", [True, False])
+async def test_an_event_that_was_thought_to_be_new_and_is_not_is_found_before_it_fails(
+    grouping, gate, announced
+):
+    await create(grouping)
+    await grouping.write(bump())
+
+    def once(seq, event_id):
+        def fn(tx):
+            if tx.logged("sesn_1", [event_id], surely=False):
+                return "there"
+            tx.append("sesn_1", [stamped(seq, message("x", event_id))])
+            return "new"
+
+        return fn
+
+    about = About(REF, logged=["e1", "e2", "e3"]) if announced else About()
+    async with Together(grouping, gate) as together:
+        for fn in (once(2, "e2"), once(3, "e1"), once(3, "e2"), once(3, "e3")):
+            together.write(fn, about)
+    assert together.results == ["new", "there", "there", "new"]
+    assert await positions(grouping) == [1, 2, 3]
+
+
 async def test_a_write_that_fails_after_the_database_was_told_of_it_leaves_no_trace(grouping, gate):
     await create(grouping)
 

@@ -21,9 +21,12 @@ class Store:
     def __init__(self):
         self.gate = asyncio.Event()
 
-    async def write(self, fn, *, about):
-        await self.gate.wait()
-        return fn(None)
+    def submit(self, fn, *, about):
+        async def write():
+            await self.gate.wait()
+            return fn(None)
+
+        return asyncio.ensure_future(write())
 
 
 class Listener:

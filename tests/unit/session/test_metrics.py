@@ -33,9 +33,12 @@ class GatedStore:
     async def read(self, fn):
         return fn(None)
 
-    async def write(self, fn, *, about):
-        await self.gate.wait()
-        return fn(None)
+    def submit(self, fn, *, about):
+        async def write():
+            await self.gate.wait()
+            return fn(None)
+
+        return asyncio.ensure_future(write())
 
 
 def refuse(_tx):
