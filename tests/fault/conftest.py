@@ -36,7 +36,7 @@ def postgres_stack(live_postgres_stack: Stack) -> Iterator[Stack]:
     live_postgres_stack.model.reset()
 
 
-@pytest.fixture(params=["own_stack", "postgres_stack"], ids=["sqlite", "postgresql"])
+@pytest.fixture(params=["stack", "postgres_stack"], ids=["sqlite", "postgresql"])
 def either_stack(request: pytest.FixtureRequest) -> Stack:
     """A stack on SQLite, and then one on PostgreSQL."""
     stack: Stack = request.getfixturevalue(request.param)

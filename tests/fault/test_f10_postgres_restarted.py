@@ -8,12 +8,14 @@ import random
 import sys
 import time
 
+import anthropic
+import httpx2
 import pytest
 
 from tests.doubles.messages_api import text
 from tests.doubles.postgres import Cluster
 from tests.doubles.soak import share
-from tests.e2e.driving import new_session
+from tests.e2e.driving import history, new_session, run_turn, texts
 from tests.e2e.stack import Stack
 from tests.fault.crowd import Crowd, crowd
 from tests.fault.histories.checker import check
@@ -24,7 +26,10 @@ SESSIONS = 500
 SECONDS = 40.0
 MESSAGES = 3  # of each session
 BETWEEN = (0.5, 3.0)
-LEAST_RESTARTS = 3
+LEAST_RESTARTS = max(3, int(share(12)))
+OWNERS = ("registry", "session", "hands")
+"""Services with a database."""
+BACK_WITHIN = 10.0
 
 
 async def lived(clients: Crowd, template: dict[str, str], name: str, until: float) -> None:
@@ -92,3 +97,35 @@ def test_all_sessions_finish_and_nothing_acknowledged_is_lost(
     for session, kinds in logs.items():
         assert kinds.count("agent_message") == kinds.count("user_message"), session
         assert "session_error" not in kinds
+
+
+def test_services_killed_while_the_server_is_down_come_back_with_it(
+    postgres_stack: Stack, breakable: Cluster
+) -> None:
+    stack = postgres_stack
+    stack.model.default(lambda _: text("ok"))
+    with stack.client(max_retries=0) as client:
+        session = new_session(client, tools=())
+        run_turn(client, session.id, "before")
+        before = history(client, session.id)
+        breakable.stop()
+        try:
+            for service in OWNERS:
+                stack.kill(service)  # whose successors find no database
+            assert httpx2.get(f"{stack.url}/healthz").status_code == 200
+            stack.wait_for(lambda: not_ready(stack), "readiness to end")
+            with pytest.raises(anthropic.InternalServerError) as caught:
+                client.beta.sessions.retrieve(session.id)
+            assert caught.value.status_code in {503, 504}
+            assert int(caught.value.response.headers["retry-after"]) >= 1
+        finally:
+            breakable.start()
+        stack.wait_ready(BACK_WITHIN)
+        run_turn(client, session.id, "after")
+        log = history(client, session.id)
+    assert [event.id for event in log[: len(before)]] == [event.id for event in before]
+    assert texts(log, "agent.message") == ["ok", "ok"]
+
+
+def not_ready(stack: Stack) -> bool:
+    return httpx2.get(f"{stack.url}/readyz", timeout=5).status_code == 503

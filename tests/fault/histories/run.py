@@ -64,9 +64,13 @@ async def run(
     seconds: float,
     pause: tuple[float, float],
     seed: int,
+    result: Run | None = None,
 ) -> Run:
-    """Has writers and readers at work for so long, breaking something after each pause."""
-    result = Run()
+    """Has writers and readers at work for so long, breaking something after each pause.
+
+    `result` is where all is noted, for breakers that want to look at it.
+    """
+    result = result or Run()
     recorder = result.recorder
     chance = random.Random(seed)  # noqa: S311 - a storm must come again as it was
     end = time.monotonic() + seconds
