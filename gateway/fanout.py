@@ -100,24 +100,28 @@ class Hub:
             self.pause(reader)
 
     def take_over(self, reader: Reader, subscription: Subscription) -> bool:
-        """Takes in a reader of another subscription, if nothing gets lost.
+        """Takes in a reader of another subscription, if it can go on here."""
+        owed = self.owed(subscription, reader.since)
+        if owed is not None:
+            self.admit(reader, owed)
+        return owed is not None
 
-        No stamped event is missed or repeated, no echo is repeated that was shown, and previews
-        begin with the beginning of an event.
+    def owed(self, subscription: Subscription, since: float) -> list[Frame] | None:
+        """What a reader of another subscription, who has come `since`, is owed before it goes on.
+
+        With that no stamped event is missed or repeated, no echo is repeated that was shown, and
+        previews begin with the beginning of an event. None where it cannot be told.
         """
         mine, theirs = self._subscription.view, subscription.view
         if self.is_over or not self._subscription.standing or theirs.position is None:
-            return False
+            return None
         if mine.previewed or theirs.previewed or self._may_lack_echoes(subscription):
-            return False
-        owed = self._ring.behind(theirs.position, mine.position, reader.since, theirs.echoed)
-        if owed is None:
-            return False
+            return None
+        owed = self._ring.behind(theirs.position, mine.position, since, theirs.echoed)
         to_come = theirs.echoed.keys() - mine.echoed.keys()
-        if to_come and not to_come <= {frame.id for frame in owed if frame.seq}:
-            return False  # here they may be echoed again
-        self.admit(reader, owed)
-        return True
+        if owed and to_come:
+            to_come -= {frame.id for frame in owed if frame.seq}
+        return None if to_come else owed  # what was echoed there may yet be echoed here
 
     def _may_lack_echoes(self, theirs: Subscription) -> bool:
         """Whether another subscription may have heard of an event that this one has not.
@@ -224,6 +228,14 @@ class Fanout:
     def __contains__(self, key: Hashable) -> bool:
         """Whether anybody follows what `key` names."""
         return key in self._hubs
+
+    def can_share(self, key: Hashable, subscription: Subscription) -> bool:
+        """Whether a reader that joins now needs no subscription of its own.
+
+        Its position must be known, and what is behind it be at hand.
+        """
+        hubs = self._hubs.get(key, [])
+        return any(hub.owed(subscription, subscription.since) is not None for hub in hubs[:1])
 
     def join(self, reader: Reader, key: Hashable, subscription: Subscription) -> None:
         """Has a reader follow what `key` names, from where the subscription begins."""

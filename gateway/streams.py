@@ -103,15 +103,8 @@ class StreamEndpoints:
         if (first := self._opening.get(key)) is not None:
             await first.wait()  # what is asked for when the first one stands is shared at once
         subscription = subscribe(message, View(begin))
-        if key in self._opening or key in self._fanout:
-            await subscription.open()
-        else:
-            self._opening[key] = stands = asyncio.Event()
-            try:
-                await subscription.open()
-            finally:
-                del self._opening[key]
-                stands.set()
+        if not self._fanout.can_share(key, subscription):
+            await self._subscribe(key, subscription)
         return EventStream(
             self._fanout,
             key,
@@ -121,6 +114,18 @@ class StreamEndpoints:
             explain=lambda error: errors.body(errors.explain(error, self._ids), request_id),
             open_while=self._open_streams.track_inprogress(),
         )
+
+    async def _subscribe(self, key: Hashable, subscription: Subscription) -> None:
+        """Opens a subscription. If it is the first for `key`, others wait for it."""
+        if key in self._opening or key in self._fanout:
+            await subscription.open()
+            return
+        self._opening[key] = stands = asyncio.Event()
+        try:
+            await subscription.open()
+        finally:
+            del self._opening[key]
+            stands.set()
 
 
 def _key(message: EventsRequest) -> Hashable:

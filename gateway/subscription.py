@@ -50,6 +50,8 @@ class Resumption:
 class Subscription:
     """What a session's feed tells behind `view`, which grows with it, or from now on.
 
+    Nothing is asked of the service before it is opened.
+
     What has no stamp is missed while it is not `standing`. `since` is when it was first asked for,
     `asked` when it was last, `stood` when it was last known to stand, and `caught_up` when it had
     given all that the log held then.
@@ -72,9 +74,7 @@ class Subscription:
         self._resumption = resumption
         self._clock = clock
         self._open_seconds = open_seconds
-        if view.position is not None:
-            request.after_event_id = view.position
-        self._call = call(request)
+        self._call: grpc.aio.UnaryStreamCall[Any, bytes] | None = None
         self.view = view
         # Until when breaks are one outage: a frame, or a subscription that lasted, ends it.
         self._give_up: float | None = None
@@ -113,11 +113,18 @@ class Subscription:
     def close(self) -> None:
         """Ends the subscription."""
         self.standing = False
-        self._call.cancel()
+        if self._call is not None:
+            self._call.cancel()
 
-    async def _subscribe(self, seconds: float) -> None:
-        """Waits until the subscription stands."""
-        call = self._call
+    async def _subscribe(self, seconds: float, *, patient: bool = False) -> None:
+        """Asks for what is behind the last event given, and waits until the subscription stands.
+
+        If it is `patient` it waits for a connection, too, instead of failing without one.
+        """
+        self.asked = self._clock.monotonic()
+        if self.view.position is not None:
+            self._request.after_event_id = self.view.position
+        call = self._call = self._open_call(self._request, wait_for_ready=patient)
         try:
             async with asyncio.timeout(seconds):
                 metadata = dict(await call.initial_metadata())
@@ -141,6 +148,8 @@ class Subscription:
         self.caught_up = self.stood if self._head == self.view.position else math.inf
 
     async def _read(self) -> bytes | None:
+        if self._call is None:
+            return None
         try:
             raw = await self._call.read()
         except grpc.RpcError as error:
@@ -160,12 +169,9 @@ class Subscription:
         while (left := self._give_up - self._clock.monotonic()) > 0:
             await asyncio.sleep(min(delay, left))
             delay = min(2 * delay, self._resumption.most)
-            self._request.after_event_id = self.view.position
-            self.asked = self._clock.monotonic()
-            # Waits for the connection instead of failing: the channel alone knocks for all.
-            self._call = self._open_call(self._request, wait_for_ready=True)
+            left = max(0.0, self._give_up - self._clock.monotonic())
             try:
-                await self._subscribe(max(0.0, self._give_up - self._clock.monotonic()))
+                await self._subscribe(left, patient=True)  # the channel alone knocks for all
             except DroverError as again:
                 if not again.rule.retryable:
                     raise

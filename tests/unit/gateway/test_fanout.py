@@ -46,10 +46,16 @@ class World:
 
     async def come(self, after: str | None = None) -> tuple[Connection, Reader]:
         """A reader whose subscription stands."""
-        subscription = self.subscription(View(after))
+        return self.join(await self.opened(View(after)))
+
+    async def opened(self, view: View) -> Subscription:
+        """A subscription that stands."""
+        subscription = self.subscription(view)
+        opening = asyncio.ensure_future(subscription.open())
+        await asyncio.sleep(0)
         self.feed.calls[-1].let_in()
-        await subscription.open()
-        return self.join(subscription)
+        await opening
+        return subscription
 
     def join(self, subscription: Subscription) -> tuple[Connection, Reader]:
         connection = Connection()
@@ -122,6 +128,24 @@ async def test_a_reader_with_a_position_is_given_what_it_missed_and_shares_on() 
 
 
 @in_virtual_time
+async def test_a_reader_whose_place_is_at_hand_asks_the_service_for_nothing() -> None:
+    async with world() as w:
+        await w.come()
+        for event_id in "abc":
+            w.feed.append(event_id)
+        await w.deliver()
+        asked = len(w.feed.past)
+        for position, missed in {"b": ["c"], "c": []}.items():
+            subscription = w.subscription(View(position))
+            assert w.fanout.can_share("key", subscription)
+            reader, _ = w.join(subscription)
+            assert seen(reader) == missed
+        for position in (None, "", "z"):
+            assert not w.fanout.can_share("key", w.subscription(View(position)))
+        assert len(w.feed.past) == asked
+
+
+@in_virtual_time
 async def test_a_reader_from_long_ago_catches_up_by_itself_and_then_shares() -> None:
     async with world(ring_bytes=500) as w:
         first, _ = await w.come()
@@ -184,11 +208,8 @@ async def test_nobody_joins_a_subscription_that_is_broken() -> None:
 @in_virtual_time
 async def test_nobody_joins_a_hub_that_ends() -> None:
     async with world() as w:
-        subscription = w.subscription(View())
         _, last = await w.come()
-        for call in w.feed.calls:
-            call.let_in()
-        await subscription.open()
+        subscription = await w.opened(View())
         w.fanout.leave(last)
         next_one, _ = w.join(subscription)
         await asyncio.sleep(0.01)
@@ -244,6 +265,7 @@ async def test_a_reader_that_has_fallen_out_of_what_is_kept_is_told_its_position
         assert await reader.has_fallen_behind()
         assert reader.view.position == before[-1] != "e19"
         w.fanout.join(reader, "key", w.subscription(reader.view))
+        await asyncio.sleep(0.01)
         w.feed.calls[-1].let_in()
         await asyncio.sleep(0.01)
         await w.deliver()
@@ -298,9 +320,7 @@ async def test_where_nobody_takes_anything_nothing_is_read() -> None:
 @in_virtual_time
 async def test_a_connection_that_is_slow_from_the_start_is_not_written_more() -> None:
     async with world() as w:
-        subscription = w.subscription(View())
-        w.feed.calls[0].let_in()
-        await subscription.open()
+        subscription = await w.opened(View())
         connection = Connection()
         connection.write(b"x" * 5_000)  # the answer before, say
         reader = Reader(connection.wire, STALL)
