@@ -19,6 +19,8 @@ _COMMON: Final = (
     # nothing to send and only waits for an answer (tests/fault, F26).
     ("grpc.keepalive_time_ms", 3_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    # The same for a process that hangs, whose kernel still answers for it: a minute otherwise.
+    ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )

@@ -133,6 +133,33 @@ def test_a_session_whose_replica_dies_as_it_wakes_a_brain_gets_one_all_the_same(
             assert texts(log, "agent.message") == ["ok"]
 
 
+def test_a_replica_that_hangs_is_done_without_and_changes_nothing_once_it_goes_on(
+    replicas: Replicas,
+) -> None:
+    gate = Gate()
+    replicas.model.script(text("held up").stall(gate))
+    replicas.model.default(lambda _request: text("after"))
+    with clients(replicas) as (one, other):
+        session = new_session(one)
+        readers = [Reader(client, session.id, 2) for client in (one, other)]
+        send(one, session.id, "one")
+        gate.wait_reached()
+        _, holder = replicas.holder(session.id)
+        replicas.pause(holder)
+        try:
+            gate.release()
+            replicas.until_idle(other, session.id, deadline=30)
+            send(other, session.id, "two")
+            before = replicas.until_idle(one, session.id, answers=2, deadline=30)
+        finally:
+            replicas.resume(holder)
+        for reader in readers:
+            assert [event.id for event in stamped(reader.finish())] == [e.id for e in before]
+        log = history(other, session.id)
+    assert [event.id for event in log] == [event.id for event in before]
+    assert [event.type for event in log].count("session.status_idle") == 2
+
+
 @asynccontextmanager
 async def stubs(replicas: Replicas) -> AsyncIterator[dict[str, Any]]:
     """A gRPC client of each session service."""
