@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from tests.doubles.postgres import Cluster, running_cluster
 from tests.doubles.soak import share
 from tests.e2e.driving import new_session
 from tests.e2e.replicas import Replicas
-from tests.fault.fleet import running_fleet
+from tests.fault.fleet import running_fleet, serves
 from tests.fault.histories.checker import check
 from tests.fault.histories.history import Outcome
 from tests.fault.histories.run import SESSIONS, WRITERS, Breaker, run
@@ -24,16 +24,19 @@ from tests.fault.histories.run import SESSIONS, WRITERS, Breaker, run
 SEED = 20261130
 SECONDS = {"sqlite": 30.0, "postgresql": 60.0}
 PAUSE = (1.0, 3.0)
+STARTED_WITHIN = 20.0
 ENOUGH = 30.0
 """Operations acknowledged a second, outages included, below which a run shows too little."""
 
 
 def killing(fleet: Replicas) -> Breaker:
-    """kill -9 of the session service, which is started again at once."""
+    """kill -9 of the session service, which is started again at once; until it serves again."""
 
     async def kill() -> str:
         fleet.kill("session-1")
         fleet.start("session-1")
+        again = partial(serves, fleet, "session-1")
+        await asyncio.to_thread(fleet.wait_for, again, "another session service", STARTED_WITHIN)
         return "kill -9 of the session service"
 
     return kill
@@ -73,7 +76,7 @@ def test_histories_under_kills_and_restarts_break_no_promise(
     tmp_path: Path, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with broken(tmp_path, database) as (fleet, breakers):
-        work = functools.partial(run, fleet, sessions_of(fleet), breakers)
+        work = partial(run, fleet, sessions_of(fleet), breakers)
         result = asyncio.run(work(seconds=share(SECONDS[database]), pause=PAUSE, seed=SEED))
     with capsys.disabled():
         sys.stdout.write(f"\n{result.report(database)}\n")
