@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
 
 from tests.e2e.stack import BETA, KEY
+
+_ID: Final = re.compile(rb"\nid: (\S+)\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,52 @@ async def opened(at: At, *, receive_buffer: int = 0) -> AsyncIterator[Stream]:
         yield stream
     finally:
         stream.close()
+
+
+class Follower(asyncio.Protocol):
+    """Takes down the ids of a stream as they arrive, and nothing else: one of very many.
+
+    `heard` is called with each of them.
+    """
+
+    def __init__(self, at: At, heard: Callable[[str], None] = lambda _id: None) -> None:
+        self.at = at
+        self.seen: list[str] = []
+        self.answered = asyncio.Event()
+        self.lost = asyncio.Event()
+        self._heard = heard
+        self._rest = b""
+        self._transport: asyncio.Transport | None = None
+
+    async def open(self) -> Self:
+        """Opens the stream, until it is answered."""
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: self, *self.at.address)
+        await self.answered.wait()
+        return self
+
+    async def close(self) -> None:
+        """Cuts the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+            await self.lost.wait()
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        transport.write(self.at.request)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.answered.is_set():
+            assert data.startswith(b"HTTP/1.1 200 "), data
+            self.answered.set()
+        whole, _, self._rest = (self._rest + data).rpartition(b"\n\n")
+        for found in _ID.findall(whole):
+            event_id = found.decode()
+            self.seen.append(event_id)
+            self._heard(event_id)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self.lost.set()
 
 
 def listed(client: Any, session_id: str) -> list[str]:
