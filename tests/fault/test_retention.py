@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import anthropic
+import grpc
 import httpx2
 import pytest
 
+from chassis.errors import Reason
+from chassis.grpc.status import from_rpc_error
+from drover.hands.v1 import hands_service_pb2, hands_service_pb2_grpc
 from tests.doubles import traces
 from tests.doubles.messages_api import ToolUse, text, tools
 from tests.doubles.postgres import Cluster
@@ -129,6 +133,8 @@ def test_deleted_session_leaves_nothing_in_any_table_nor_on_disk(kept: Kept) -> 
         kept.wait_gone(session, word)
         with pytest.raises(anthropic.NotFoundError):
             client.beta.sessions.retrieve(session)
+        assert call_of_a_late_brain(kept.stack, session) is Reason.LEASE_LOST
+        kept.wait_gone(session, word)
 
 
 def test_nothing_is_left_when_the_hands_were_away(kept: Kept) -> None:
@@ -191,9 +197,33 @@ def test_archived_session_stays_readable_and_takes_nothing(kept: Kept) -> None:
             assert client.beta.sessions.archive(session).archived_at == archived.archived_at
             stack.kill("session-1", "hands", "gateway-1")
             stack.revive()
+        stack.wait_for(lambda: not kept.rows(session).get("hand_releases"), "the hand's release")
+        assert call_of_a_late_brain(stack, session) is Reason.LEASE_LOST
         assert (stack.workspace(session) / "note").read_text().strip() == word
         kept.delete(session)
         kept.wait_gone(session, word)
+
+
+def call_of_a_late_brain(stack: Replicas, session: str) -> Reason:
+    """What becomes of a call that a brain makes which has slept through the session's end."""
+    last = max(
+        line["generation"]
+        for line in stack.log("session-1", event="lease_opened")
+        if line["session_id"] == session
+    )
+    request = hands_service_pb2.ExecuteRequest(
+        session_id=session,
+        call_id="sevt_late",
+        generation=last,
+        name="bash",
+        input='{"command":""}',
+    )
+    with grpc.insecure_channel(stack.address("hands")) as channel:
+        hands = hands_service_pb2_grpc.HandsServiceStub(channel)
+        identity = (("authorization", f"Bearer {stack.token}"),)
+        with pytest.raises(grpc.RpcError) as refused:
+            hands.Execute(request, metadata=identity, timeout=10)
+    return from_rpc_error(refused.value).reason
 
 
 def followed(stack: Replicas, session: str, after: str) -> list[str]:
