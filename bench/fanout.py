@@ -38,11 +38,13 @@ _ROUNDS: Final = 6
 """In A-B-B-A order; the first is not counted."""
 _RATE: Final = 50
 """Events a second where they come steadily."""
-_FILL: Final = 800
-"""Events that are more than a stuck reader's buffers hold."""
+_FILL: Final = 100
+_LARGE: Final = 50_000
+"""Events, and characters of each, that are more than the buffers towards a stuck reader hold."""
 _UNANSWERED: Final = 32
 _RENEWED_EVERY: Final = 3.0
-_TEXT: Final = "x" * 200
+_SMALL: Final = 200
+"""Characters of an event that is measured."""
 
 
 async def measure(report: Report, *, scale: float) -> None:
@@ -55,7 +57,7 @@ async def measure(report: Report, *, scale: float) -> None:
         children = await exits.enter_async_context(_readers())
         for fanout in fanouts:
             await children.tell(fanout.name, "open", count=_HEALTHY, **fanout.request)
-            await children.tell(fanout.name, "open_stuck")
+            await children.open_stuck(fanout)
         for together in _TOGETHER:
             await _bursts(report, children, fanouts, together, events=max(80, int(400 * scale)))
         await _steady(report, children, fanouts, seconds=max(1.0, 3 * scale))
@@ -99,8 +101,7 @@ async def _steady(
         await children.tell(drover.name, "close_stuck")
         for _ in range(2):
             await run(drover, "none stuck")
-        await children.tell(drover.name, "open_stuck")
-        await children.deliver(drover, _FILL, max(_TOGETHER))
+        await children.open_stuck(drover)
     for kind, found in latencies.items():
         report.latency(f"told → read, {_RATE} events/s: {kind}", Distribution(tuple(found)))
     for name, found in costs.items():
@@ -113,8 +114,11 @@ class Fanout(Protocol):
     name: str
     request: dict[str, Any]
 
-    async def publish(self, events: int, together: int, rate: float) -> None:
-        """Sends events to all readers, so many at a time; as quickly as it can at rate 0."""
+    async def publish(self, events: int, together: int, rate: float, text: int) -> None:
+        """Sends events of `text` characters to all readers, so many at a time.
+
+        As quickly as it can at rate 0.
+        """
         ...
 
     def cpu_seconds(self) -> float:
@@ -154,7 +158,7 @@ class Writer:
             await asyncio.sleep(_RENEWED_EVERY)
             await self._write(renew=lease_pb2.RenewLease())
 
-    async def publish(self, events: int, together: int, rate: float) -> None:
+    async def publish(self, events: int, together: int, rate: float, text: int) -> None:
         """Appends events, so many at a time; all are durable when it returns."""
         room = asyncio.Semaphore(_UNANSWERED)
         appends = events // together
@@ -172,7 +176,7 @@ class Writer:
             begin = time.monotonic()
             for number in range(appends):
                 await room.acquire()
-                lot = [_event() for _ in range(together)]
+                lot = [_event(text) for _ in range(together)]
                 await self._write(append=lease_pb2.AppendEvents(request_id=number, events=lot))
                 if rate:
                     due = begin + (number + 1) / rate
@@ -185,9 +189,9 @@ class Writer:
             )
 
 
-def _event() -> event_pb2.Event:
+def _event(text: int) -> event_pb2.Event:
     event = event_pb2.Event(id=new_id("sevt"))
-    event.agent_message.content.add().text.text = mark() + _TEXT
+    event.agent_message.content.add().text.text = mark() + "x" * text
     return event
 
 
@@ -202,9 +206,10 @@ class Bare:
         self.request = _request(port, "/stream", {"host": "localhost"})
         self._connection = Connection("127.0.0.1", port, "")
 
-    async def publish(self, events: int, together: int, rate: float) -> None:
+    async def publish(self, events: int, together: int, rate: float, text: int) -> None:
         """Publishes frames, so many at a time."""
-        told = {"frames": events, "size": self.size, "together": together, "rate": rate}
+        size = self.size if text == _SMALL else text
+        told = {"frames": events, "size": size, "together": together, "rate": rate}
         await self._connection.call("POST", "/publish", told)
 
 
@@ -215,12 +220,24 @@ class Children:
         self._process = process
         self.wrong = 0
 
+    async def open_stuck(self, fanout: Fanout) -> None:
+        """Opens a stream that is never read, and has it held up."""
+        await self.tell(fanout.name, "open_stuck")
+        await self.deliver(fanout, _FILL, 1, text=_LARGE)
+
     async def deliver(
-        self, fanout: Fanout, events: int, together: int, rate: float = 0, *, timed: bool = False
+        self,
+        fanout: Fanout,
+        events: int,
+        together: int,
+        rate: float = 0,
+        *,
+        text: int = _SMALL,
+        timed: bool = False,
     ) -> dict[str, Any]:
         """Has a fan-out publish; answers what the readers got once each has it all."""
         await self.tell(fanout.name, "expect", frames=events, timed=timed)
-        await fanout.publish(events, together, rate)
+        await fanout.publish(events, together, rate, text)
         got: dict[str, Any] = await self.tell(fanout.name, "received")
         self.wrong += abs(got["frames"] - _HEALTHY * events)
         return got
