@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-STEP_EVENTS: Final = 1000
+STEP_EVENTS: Final = 500
 STEP_BYTES: Final = 4 * 1024 * 1024
 """A step takes no more than this, but always one event."""
 

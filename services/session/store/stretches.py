@@ -5,24 +5,37 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Integer, LargeBinary, String, bindparam, func, insert, not_, or_, select
+from sqlalchemy import (
+    BigInteger,
+    Integer,
+    LargeBinary,
+    String,
+    bindparam,
+    case,
+    func,
+    insert,
+    literal_column,
+    not_,
+    or_,
+    select,
+)
 
 from chassis.errors import DroverError, Reason
 from drover.event.v1 import event_pb2
 from services.session.domain.copies import STEP_BYTES, STEP_EVENTS
-from services.session.domain.ports import Call, CallState
+from services.session.domain.ports import CallState
 from services.session.domain.renaming import rename_threads
-from services.session.store import calls
 from services.session.store import events as log
 from services.session.store.slices import fitting
-from services.session.store.tables import events
-from storage.prepared import Prepared, PreparedAmong
+from services.session.store.tables import calls, events
+from storage.prepared import Prepared
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection
+    from sqlalchemy import Column, ColumnElement, Connection, ScalarSelect
 
     from services.session.domain.copies import Stretch
 
+_OPEN, _CLOSED = str(int(CallState.OPEN)), str(int(CallState.CLOSED))
 _CALL_TYPES: Final = ("agent.tool_use", "agent.mcp_tool_use", "agent.custom_tool_use")
 
 _of = events.c
@@ -37,12 +50,32 @@ _SIZES = Prepared(
     .order_by(_of.seq)
     .limit(bindparam("most", type_=Integer))
 )
-_OPENED = Prepared(
-    select(_of.event_id).where(*_WITHIN, _of.type.in_([bindparam(f"type_{n}") for n in range(3)]))
+
+
+def _of_call(column: Column[Any]) -> ScalarSelect[Any]:
+    """A column of the call that an event of the source has opened.
+
+    Looked up for one event after the other: a join would sooner or later read every call there is.
+    """
+    its_own = calls.c.session_id == bindparam("source"), calls.c.call_id == _of.event_id
+    return select(column).where(*its_own).correlate(events).scalar_subquery()
+
+
+_result = events.alias("result")
+_result_seq = select(_result.c.seq).where(
+    _result.c.session_id == bindparam("source"), _result.c.event_id == _of_call(calls.c.result_id)
 )
-_PLACES = PreparedAmong(
-    lambda ids: select(_of.event_id, _of.seq).where(
-        _of.session_id == bindparam("source"), _of.event_id.in_(ids)
+_closed = _result_seq.correlate(events).scalar_subquery() <= bindparam("end", type_=BigInteger)
+_CALLS = Prepared(
+    insert(calls).from_select(
+        list(calls.c),
+        select(
+            bindparam("target", type_=String),
+            _of.event_id,
+            _of_call(calls.c.kind),
+            case((_closed, literal_column(_CLOSED)), else_=literal_column(_OPEN)),
+            case((_closed, _of_call(calls.c.result_id)), else_=literal_column("''")),
+        ).where(*_WITHIN, _of.type.in_([bindparam(f"type_{n}") for n in range(len(_CALL_TYPES))])),
     )
 )
 
@@ -93,21 +126,8 @@ def _copy_events(connection: Connection, stretch: Stretch, within: dict[str, Any
 def _copy_calls(connection: Connection, stretch: Stretch, within: dict[str, Any]) -> None:
     """Copies the calls that a piece opens: open, unless their results are in the stretch too."""
     types = {f"type_{n}": one for n, one in enumerate(_CALL_TYPES)}
-    opened = [row[0] for row in _OPENED.execute(connection, within | types)]
-    if not opened:
-        return
-    known = calls.get(connection, stretch.source_id, opened)
-    results = [call.result_id for call in known.values() if call.result_id]
-    places: dict[str, int] = {}
-    if results:
-        found = _PLACES.execute(connection, {"source": stretch.source_id}, results)
-        places = {row[0]: row[1] for row in found}
-    new = []
-    for call in known.values():
-        closed = places.get(call.result_id, stretch.upto + 1) <= stretch.upto
-        copied = call if closed else Call(call.id, call.kind, CallState.OPEN)
-        new.append(((stretch.target_id, call.id), copied))
-    calls.add(connection, new)
+    parameters = within | types | {"target": stretch.target_id, "end": stretch.upto}
+    _CALLS.execute(connection, parameters)
 
 
 @cache
