@@ -7,16 +7,40 @@ import resource
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from typing import TypeVar
 
 import structlog
 import uvloop
+from pydantic import ValidationError
 
 from chassis.errors import CannotStartError
+from chassis.settings import Settings
 from chassis.telemetry import logs, tracing
 
 Build = Callable[[AsyncExitStack], Awaitable[object]]
 
+S = TypeVar("S", bound=Settings)
+
+_FOLLOWS = "default_factory_not_called"
+"""The error of a default that is made of another setting, one in error."""
+
 _log = structlog.get_logger("chassis.lifecycle")
+
+
+def configured(settings: type[S], *, service: str) -> S:
+    """The settings of this process. One that cannot be used ends it, with a line that says why."""
+    try:
+        return settings()
+    except ValidationError as error:
+        logs.setup(service, "info")
+        prefix = settings.model_config.get("env_prefix", "")
+        reasons = [
+            f"{prefix}{one['loc'][0]}".upper() + f": {one['msg'].removeprefix('Value error, ')}"
+            for one in error.errors(include_input=False, include_url=False)
+            if one["type"] != _FOLLOWS
+        ]
+        _log.error("cannot_start", reason="; ".join(reasons))
+        raise SystemExit(1) from None
 
 
 def run(build: Build, *, service: str, log_level: str = "info", stop_seconds: float = 10.0) -> None:
@@ -32,14 +56,23 @@ def run(build: Build, *, service: str, log_level: str = "info", stop_seconds: fl
     clean = False
     try:
         clean = uvloop.run(_supervise(build, stop_seconds))
-    except CannotStartError as error:
-        _log.error("cannot_start", reason=str(error))  # the reason is all there is
-    except Exception:  # noqa: BLE001  # logged as everything is
-        _log.exception("failed")
+    except Exception as error:  # noqa: BLE001  # logged as everything is
+        cause = _alone(error)
+        if isinstance(cause, CannotStartError):
+            _log.error("cannot_start", reason=str(cause))  # all there is
+        else:
+            _log.exception("failed")
     finally:
         tracing.shutdown()
     if not clean:
         raise SystemExit(1)
+
+
+def _alone(error: BaseException) -> BaseException:
+    """What raised, without the groups that task groups put around it."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 async def _supervise(build: Build, stop_seconds: float) -> bool:

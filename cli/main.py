@@ -308,7 +308,7 @@ def migrate(
 
 @app.command()
 def config() -> None:
-    """Lists every setting with its value and default. Secrets are masked."""
+    """Lists every setting: its value or else its default, and who reads it. Secrets are masked."""
     from cli.settings import show_settings
 
     show_settings()

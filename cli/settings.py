@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pydantic_core import PydanticUndefined
-from rich.markup import escape
-from rich.table import Table
+from rich.padding import Padding
+from rich.text import Text
 
 from chassis.errors import CannotStartError
 from chassis.secret import Secret
@@ -60,28 +60,23 @@ def settings_of(modules: Iterable[str]) -> list[Setting]:
 
 
 def show_settings(environ: Mapping[str, str] = os.environ) -> None:
-    """Prints every setting with its value; secrets are masked."""
+    """Prints every setting with its value, who reads it, and what it is; secrets are masked."""
     plan = Plan.make(host="127.0.0.1", port=8080, brains=1, ports=[0] * 5)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("variable", no_wrap=True)
-    for heading in ("value", "read by", "what it is"):
-        table.add_column(heading, overflow="fold")
     settings = settings_of(plan.modules)
+    listed = {setting.variable for setting in settings}
+    settings += [
+        Setting(variable, description, "not set", [reader])
+        for variable, reader, description in _ELSEWHERE
+        if variable not in listed
+    ]
+    out = Terminal()
     for setting in settings:
         value = shown_value(setting.variable, environ.get(setting.variable))
-        table.add_row(
-            setting.variable,
-            escape(value) or f"[dim]{escape(setting.default)}[/]",
-            ", ".join(setting.readers),
-            escape(setting.description),
-        )
-    listed = {setting.variable for setting in settings}
-    for variable, reader, description in _ELSEWHERE:
-        if variable in listed:
-            continue
-        value = shown_value(variable, environ.get(variable))
-        table.add_row(variable, escape(value) or "[dim]not set[/]", reader, description)
-    Terminal().print(table, highlight=False)
+        line = Text(setting.variable, style="bold")
+        line.append(f" = {value}" if value else f"   {setting.default}", "" if value else "dim")
+        line.append(f"   {', '.join(setting.readers)}", "cyan")
+        out.print(line, highlight=False, soft_wrap=True)
+        out.print(Padding(Text(setting.description), (0, 0, 0, 4), expand=False), highlight=False)
 
 
 def shown_value(variable: str, value: str | None) -> str:

@@ -47,6 +47,7 @@ class StackDisplay:
     quiet: bool = False
     started: float = field(default_factory=time.monotonic)
     _is_ready: bool = False
+    _shown: dict[str, int] = field(default_factory=dict)  # of each log, characters
 
     def changed(self, change: Change) -> None:
         """A line for each service that comes up, and for each that dies."""
@@ -73,8 +74,9 @@ class StackDisplay:
 
     def _show_log(self, name: str) -> None:
         log = self.installation.log_file(name)
-        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        for line in lines[-_TAIL_LINES:]:
+        text = log.read_text(errors="replace") if log.exists() else ""
+        before, self._shown[name] = self._shown.get(name, 0), len(text)
+        for line in text[before:].splitlines()[-_TAIL_LINES:]:
             self.err.say(f"  {line}")
 
 

@@ -41,7 +41,7 @@ SERVICE = "gateway"
 
 
 async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
-    """A started gateway; `stack` stops it. Raises `ValueError` for an address not set."""
+    """A started gateway; `stack` stops it. Raises `CannotStartError` for an address not set."""
     token = settings.token()
     channels: dict[str, grpc.aio.Channel] = {}
     for process, address in addresses(settings).items():
@@ -125,7 +125,7 @@ def _keys(settings: GatewaySettings) -> list[str]:
 
 def main() -> None:
     """Runs the gateway until it is told to stop."""
-    settings = GatewaySettings()
+    settings = lifecycle.configured(GatewaySettings, service=SERVICE)
     lifecycle.run(partial(build, settings), service=SERVICE, log_level=settings.log_level)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from chassis.errors import DroverError, Reason
+from chassis.errors import CannotStartError, DroverError, Reason
 from chassis.ids import new_id
 from gateway import errors
 from gateway.wire import WIRE, Wire
@@ -28,13 +29,21 @@ _GRACE_SECONDS = 8
 
 
 class HttpServer:
-    """Serves an ASGI application on `listen` (`host:port`, port 0 for a free one)."""
+    """Serves an ASGI application on `listen` (`host:port`, port 0 for a free one).
+
+    Raises `CannotStartError` for an address that is not to be had.
+    """
 
     def __init__(self, app: ASGIApp, listen: str) -> None:
         host, _, port = listen.rpartition(":")
         host = host.strip("[]") or "127.0.0.1"
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, int(port)), family=family, backlog=_BACKLOG)
+        try:
+            self._socket = socket.create_server((host, int(port)), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            msg = f"{listen} cannot be listened on ({why}): DROVER_LISTEN names another"
+            raise CannotStartError(msg) from error
         config = uvicorn.Config(
             app,
             http=_Protocol,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from chassis.errors import CannotStartError
 from drover.agent.v1 import agent_service_pb2
 from drover.environment.v1 import environment_service_pb2
 from drover.session.v1 import session_service_pb2
@@ -36,20 +37,12 @@ SERVED: Mapping[ServiceDescriptor, str] = MappingProxyType(
 
 
 def addresses(settings: Settings) -> dict[str, str]:
-    """The address of every process that the stack needs. Raises `ValueError` for one not set."""
-    found = {
-        "session": settings.session_address,
-        "registry": settings.registry_address,
-        "hands": settings.hands_address,
-        "vault_proxy": settings.vault_proxy_address,
-    }
-    for process, address in found.items():
-        if not address:
-            msg = f"DROVER_{process.upper()}_ADDRESS is not set"
-            raise ValueError(msg)
+    """The address of every process of the stack. Raises `CannotStartError` for one not set."""
+    processes = ("session", "registry", "hands", "vault_proxy")
+    found = {process: settings.address_of(process) for process in processes}
     if not settings.brain_addresses:
-        msg = "DROVER_BRAIN_ADDRESSES is not set"
-        raise ValueError(msg)
+        msg = "DROVER_BRAIN_ADDRESSES is not set: name where the brains listen"
+        raise CannotStartError(msg)
     for number, address in enumerate(settings.brain_addresses, 1):
         found[f"brain-{number}"] = address
     return found

@@ -11,6 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from prometheus_client import CollectorRegistry, Histogram
 
+from chassis.errors import CannotStartError
 from chassis.grpc import options
 from chassis.grpc.interceptor import CallInterceptor
 from chassis.ids import IdSource, new_id
@@ -53,14 +54,18 @@ class GrpcServer:
         register(servicer, self._registrar)
 
     async def start(self) -> None:
-        """Starts to serve and to report healthy. Raises `RuntimeError` if the port is taken."""
+        """Starts to serve and to report healthy. Raises `CannotStartError` if the port is taken."""
         names = [*self._registrar.services, health.SERVICE_NAME]
         if self._reflection:
             names.append(reflection.SERVICE_NAME)
             servicer = reflection.aio.ReflectionServicer(names)  # type: ignore[attr-defined]
             self.add(reflection_pb2_grpc.add_ServerReflectionServicer_to_server, servicer)
         self.add(health_pb2_grpc.add_HealthServicer_to_server, self._health)
-        port = self._server.add_insecure_port(self._listen)
+        try:
+            port = self._server.add_insecure_port(self._listen)
+        except RuntimeError as error:
+            msg = f"{self._listen} cannot be listened on: is it taken? DROVER_LISTEN names another"
+            raise CannotStartError(msg) from error
         host = self._listen.rpartition(":")[0]
         self._address = self._listen if host == "unix" else f"{host}:{port}"
         await self.report(serving=True)

@@ -8,6 +8,8 @@ from contextlib import AsyncExitStack
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest, start_http_server
 
+from chassis.errors import CannotStartError
+
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 """Seconds that latencies are sorted by."""
 
@@ -23,13 +25,20 @@ def new_registry() -> CollectorRegistry:
 async def exposed(listen: str, stack: AsyncExitStack) -> CollectorRegistry:
     """A new registry, to be scraped at `listen` until `stack` is left; nowhere if that is empty.
 
-    It answers in a thread of its own, also while the event loop is busy. Raises `OSError` for an
-    address that cannot be listened on.
+    It answers in a thread of its own, also while the event loop is busy. Raises
+    `CannotStartError` for an address that cannot be listened on.
     """
     registry, (host, _, port) = new_registry(), listen.rpartition(":")
     if listen:
         address = int(port), host.strip("[]")
-        server, _ = await asyncio.to_thread(start_http_server, *address, registry=registry)
+        try:
+            server, _ = await asyncio.to_thread(start_http_server, *address, registry=registry)
+        except OSError as error:
+            msg = (
+                f"metrics cannot be served at {listen} ({error.strerror}): "
+                "DROVER_METRICS_LISTEN names another address"
+            )
+            raise CannotStartError(msg) from error
         stack.callback(server.server_close)
         stack.push_async_callback(asyncio.to_thread, server.shutdown)
     return registry

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chassis.errors import CannotStartError
+from chassis.settings import host_and_port
 from cli.databases import SERVICES, VARIABLES, variables
 from cli.stack.order import Order
 from cli.stack.ports import LOOPBACK
@@ -125,8 +127,15 @@ def public(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _metrics(environment: Mapping[str, str], number: int) -> dict[str, str]:
     """Where a part is scraped: the first at the port that is set, the others at the next ones."""
-    host, _, port = environment.get(_METRICS, "").rpartition(":")
-    return {_METRICS: f"{host}:{int(port) + number}"} if int(port or 0) else {}
+    listen = environment.get(_METRICS, "")
+    if not listen:
+        return {}
+    try:
+        host, port = host_and_port(listen)
+    except ValueError as error:
+        msg = f"{_METRICS} {error}"
+        raise CannotStartError(msg) from error
+    return {_METRICS: f"{host}:{port + number if port else 0}"}
 
 
 def _secrets_for(part: Part, environment: Mapping[str, str], key: Secret) -> dict[str, str]:

@@ -69,7 +69,10 @@ def _opened(output: Path | None) -> Iterator[BinaryIO]:
             yield file
         return
     # Only this user's to read, as the conversation may be.
-    descriptor, scratch = tempfile.mkstemp(prefix=f".{output.name}.", dir=output.parent)
+    try:
+        descriptor, scratch = tempfile.mkstemp(prefix=f".{output.name}.", dir=output.parent)
+    except OSError as error:  # of a file that nobody has named
+        raise OSError(error.errno, error.strerror, str(output)) from error
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file

@@ -45,8 +45,8 @@ _log = structlog.get_logger("brain")
 async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
     """Builds a brain and starts it; `stack` stops it."""
     token = settings.token()
-    sessions = await stack.enter_async_context(open_channel(settings.session_address, token))
-    hands = await stack.enter_async_context(open_channel(settings.hands_address, token))
+    sessions = await stack.enter_async_context(open_channel(settings.address_of("session"), token))
+    hands = await stack.enter_async_context(open_channel(settings.address_of("hands"), token))
     model = await stack.enter_async_context(open_model(os.environ))
     points: SyncPoints = NoSyncPoints()
     if settings.sync_points is not None:
@@ -90,7 +90,7 @@ async def _warm_up(model: AnthropicModelClient) -> None:
 
 def main() -> None:
     """Runs a brain until it is told to stop."""
-    settings = BrainSettings()
+    settings = lifecycle.configured(BrainSettings, service="brain")
     name = settings.brain_name
     lifecycle.run(partial(build, settings), service=name, log_level=settings.log_level)
 

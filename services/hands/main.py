@@ -145,7 +145,7 @@ async def _reap(pool: Pool, executor: Executor) -> None:
 
 def main() -> None:
     """Runs the hands until they are told to stop."""
-    settings = HandsSettings()
+    settings = lifecycle.configured(HandsSettings, service=SERVICE)
     lifecycle.run(partial(build, settings), service=SERVICE, log_level=settings.log_level)
 
 

@@ -65,7 +65,7 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
 
 def main() -> None:
     """Runs the registry until it is told to stop."""
-    settings = RegistrySettings()
+    settings = lifecycle.configured(RegistrySettings, service=SERVICE)
     lifecycle.run(partial(build, settings), service=SERVICE, log_level=settings.log_level)
 
 

@@ -119,7 +119,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         feed=feed,
         preview=peers.preview if peers else feed.preview,
         leases=leases,
-        registry=Registry(channel(settings.registry_address)),
+        registry=Registry(channel(settings.address_of("registry"))),
         cursors=Cursors(token.open().encode()),
         ids=new_id,
         stuck_seconds=settings.stuck_reader_seconds,
@@ -180,7 +180,7 @@ async def _running(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
 
 def main() -> None:
     """Runs the session service until it is told to stop."""
-    settings = SessionSettings()
+    settings = lifecycle.configured(SessionSettings, service=SERVICE)
     lifecycle.run(partial(build, settings), service=SERVICE, log_level=settings.log_level)
 
 

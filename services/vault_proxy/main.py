@@ -35,7 +35,7 @@ async def build(settings: VaultProxySettings, stack: AsyncExitStack) -> GrpcServ
 
 def main() -> None:
     """Runs the vault proxy until it is told to stop."""
-    settings = VaultProxySettings()
+    settings = lifecycle.configured(VaultProxySettings, service=SERVICE)
     lifecycle.run(partial(build, settings), service=SERVICE, log_level=settings.log_level)
 
 

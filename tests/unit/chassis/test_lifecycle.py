@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -45,6 +46,36 @@ def test_build_that_fails_is_reported_and_closed():
     assert process.returncode == 1
     assert out == b"closed\n"
     assert "KeyError: 'broken'" in json.loads(err)["exception"]
+
+
+def test_what_keeps_a_process_from_starting_is_one_line_whatever_it_had_begun():
+    process = start(
+        """
+        from chassis.errors import CannotStartError
+        await stack.enter_async_context(asyncio.TaskGroup())
+        raise CannotStartError("the port is taken")
+        """
+    )
+    _, err = process.communicate(timeout=30)
+    line = json.loads(err)
+    assert process.returncode == 1
+    assert (line["event"], line["reason"]) == ("cannot_start", "the port is taken")
+
+
+def test_setting_that_cannot_be_used_is_one_line_that_names_its_variable():
+    script = (
+        "from chassis import lifecycle; from chassis.settings import Settings; "
+        "lifecycle.configured(Settings, service='probe')"
+    )
+    variables = {"DROVER_REFLECTION": "perhaps", "DROVER_LISTEN": "here"}
+    process = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | variables, capture_output=True, check=False
+    )
+    line = json.loads(process.stderr)
+    assert process.returncode == 1
+    assert line["event"] == "cannot_start"
+    assert line["reason"].startswith("DROVER_LISTEN: must be host:port; DROVER_REFLECTION: ")
+    assert "perhaps" not in line["reason"]
 
 
 def test_process_that_does_not_stop_in_time_is_cancelled():

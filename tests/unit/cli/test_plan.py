@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chassis.errors import CannotStartError
 from chassis.secret import Secret
 from chassis.settings import Settings
 from cli.stack import ports
@@ -85,6 +86,12 @@ def test_every_process_is_scraped_at_a_port_of_its_own(plan: Plan, tmp_path: Pat
     orders = plan.orders(Installation(tmp_path), shell, Secret("drv_client"))
     addresses = [order.environment["DROVER_METRICS_LISTEN"] for order in orders]
     assert addresses == [f"127.0.0.1:{9100 + number}" for number in range(len(plan.parts))]
+
+
+def test_place_to_be_scraped_at_that_is_none_is_refused(plan: Plan, tmp_path: Path) -> None:
+    shell = SHELL | {"DROVER_METRICS_LISTEN": "9100"}
+    with pytest.raises(CannotStartError, match="DROVER_METRICS_LISTEN must be host:port"):
+        plan.orders(Installation(tmp_path), shell, Secret("drv_client"))
 
 
 def test_order_survives_the_wire_and_hides_its_environment(orders: dict[str, Order]) -> None:

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from chassis.context import CallContext, call_context, current_call
-from chassis.errors import DroverError, Reason
+from chassis.errors import CannotStartError, DroverError, Reason
 from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
 from chassis.grpc.status import DETAILS_KEY, from_rpc_error
@@ -374,7 +374,7 @@ async def test_message_over_the_limit_is_too_large(client):
 
 async def test_second_server_on_the_same_port_does_not_start(server):
     second = GrpcServer(server.address, TOKEN)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(CannotStartError, match="is it taken"):
         await second.start()
 
 
