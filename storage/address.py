@@ -31,7 +31,8 @@ class Address:
         """
         scheme, _, rest = url.partition("://")
         if scheme not in _SCHEMES:
-            msg = f"no database engine for {scheme[:20]!r}: use sqlite:/// or postgresql://"
+            # Nor a word of this one: without a scheme it may begin with the password.
+            msg = "no database engine of ours is named by the URL: use sqlite:/// or postgresql://"
             raise CannotStartError(msg)
         try:
             parts = urlsplit(f"postgresql://{rest}")

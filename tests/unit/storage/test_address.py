@@ -152,3 +152,12 @@ async def test_tls_is_used_and_checked_as_the_url_says(schema, certificate):
         strange = checked.replace("127.0.0.1", "localhost")
         with pytest.raises(CannotStartError, match="no TLS with PostgreSQL at localhost"):
             await connects(strange, schema)
+
+
+@pytest.mark.parametrize(
+    "url", ["drover:hunter2@host/db", "hunter2", "hunter2@host", "hunter2://h/d"]
+)
+def test_url_without_a_scheme_is_refused_without_a_word_of_it(url):
+    with pytest.raises(CannotStartError, match="no database engine") as refused:
+        Address.parse(url)
+    assert "hunter2" not in str(refused.value)
