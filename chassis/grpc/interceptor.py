@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Never, TypeAlias
 
 import grpc
 import grpc.aio
 import structlog
+from google.protobuf.message import DecodeError
 from prometheus_client import Histogram
 
 from chassis import rules
@@ -87,7 +89,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     def _wrap(self, method: str, handler: Any) -> Handler:
         kind = next(kind for kind in _KINDS if getattr(handler, kind))
         behavior = getattr(handler, kind)
-        check: Callable[[Any], Any] = _checked_stream if handler.request_streaming else _checked
+        # Read here and not by gRPC, which answers UNKNOWN for what is no message.
+        read = _reading(handler.request_deserializer)
+        receive = partial(_each, read) if handler.request_streaming else read
         name = method.removeprefix("/")
         attributes = {names.RPC_SYSTEM_NAME: "grpc", names.RPC_METHOD: name}
 
@@ -99,7 +103,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             start, code = time.perf_counter(), "CANCELLED"
             with call_context(self._call(metadata)), span:
                 try:
-                    response = behavior(check(request), context)
+                    response = behavior(receive(request), context)
                     if isinstance(response, AsyncGenerator):
                         response = _write_each(response, context)
                     answer = await response
@@ -112,7 +116,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                     self._seconds.labels(name, code).observe(time.perf_counter() - start)
             return answer
 
-        wrapped: Handler = handler._replace(**{kind: serve})
+        wrapped: Handler = handler._replace(request_deserializer=None, **{kind: serve})
         return wrapped
 
     def _call(self, metadata: Any) -> CallContext:
@@ -158,11 +162,23 @@ async def _abort(context: Context, error: DroverError) -> Never:
     await context.abort(grpc.StatusCode[error.rule.grpc], status.message, trailers)
 
 
-def _checked(request: Any) -> Any:
-    rules.check(request)
-    return request
+def _reading(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Makes a message that keeps to the rules from its wire form, or INVALID_ARGUMENT."""
+
+    def read(data: bytes) -> Any:
+        try:
+            request = deserialize(data)
+        except DecodeError:
+            raise DroverError(
+                Reason.INVALID_ARGUMENT,
+                "the request is no message of the method's type, or a string in it is not UTF-8",
+            ) from None
+        rules.check(request)
+        return request
+
+    return read
 
 
-async def _checked_stream(requests: AsyncIterable[Any]) -> AsyncIterator[Any]:
-    async for request in requests:
-        yield _checked(request)
+async def _each(read: Callable[[bytes], Any], messages: AsyncIterable[bytes]) -> AsyncIterator[Any]:
+    async for data in messages:
+        yield read(data)

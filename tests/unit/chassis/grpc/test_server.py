@@ -76,8 +76,8 @@ class Probe:
         server.add_registered_method_handlers(SERVICE, handlers)
 
 
-def _encode(message: Note) -> bytes:
-    return message.SerializeToString()
+def _encode(message: Note | bytes) -> bytes:
+    return message if isinstance(message, bytes) else message.SerializeToString()
 
 
 class Client:
@@ -235,6 +235,18 @@ async def test_rules_hold_for_every_message_of_every_kind(client):
 
     with pytest.raises(grpc.RpcError, match="events: at least 1 item"):
         await client.up(second_is_broken())
+
+
+@pytest.mark.parametrize(
+    "raw", [b"\xff\xff\xff", b"\x0a\x02\xff\xfe"], ids=["cut off", "not UTF-8"]
+)
+async def test_bytes_that_are_no_message_are_refused_in_every_kind_of_call(client, raw):
+    with capture_logs() as logs:
+        errors = await client.each(raw)
+    for error in errors:
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "no message of the method's type" in error.details()
+    assert not [line for line in logs if line["log_level"] == "error"]
 
 
 async def test_drover_error_arrives_with_its_reason_delay_and_metadata(client, probe):
