@@ -24,6 +24,7 @@ Check = Callable[[Any], Violation | None]
 Test = tuple[Callable[[Any], object], str]  # what must hold, and what to say when it does not
 
 _REQUIRED = "a value is required"
+_ID = re.compile(r"(^|_)ids?$")
 _compiled: dict[Descriptor, _Rules] = {}
 
 
@@ -138,6 +139,9 @@ def _one(field: Field, rules: api.FieldRules) -> Check | None:
         nested = _compile(field.message_type)
         return nested if nested.steps or not nested.complete else None
     tests = _string(rules.string)
+    if field.type == Field.TYPE_STRING and _ID.search(field.name):
+        # PostgreSQL takes none as a text, be it only to find that there is no such id.
+        tests.append((lambda text: "\0" not in text, "must not contain the character U+0000"))
     if rules.int64.HasField("gte"):
         tests.append((rules.int64.gte.__le__, f"must be at least {rules.int64.gte}"))
     if rules.int64.HasField("lte"):

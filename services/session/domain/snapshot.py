@@ -95,8 +95,9 @@ def restore(
 ) -> tuple[SessionState, SessionDetails, list[ThreadState]]:
     """The session of a snapshot, with an empty log. Raises INVALID_ARGUMENT, naming the field."""
     threads = _threads(snapshot.session_id, snapshot.threads)
-    if not snapshot.agent.id or not snapshot.agent.model.id:
-        raise refuse("session.agent", "the agent has no id, or no model")
+    # What was checked when it was first taken is so no more in a file that anyone could write.
+    if not snapshot.agent.id.isprintable() or not (snapshot.agent.id and snapshot.agent.model.id):
+        raise refuse("session.agent", "the agent has no id that could be one, or no model")
     state = SessionState(
         id=snapshot.session_id,
         workspace_id=workspace_id,

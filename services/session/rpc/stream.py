@@ -81,7 +81,7 @@ class StreamRpc(SessionServiceServicer):
                 lambda tx: _start(tx, session, thread_id, after)
             )
             feed.place(session.session_id, state.head_seq, state.inbox_tail)
-            await context.send_initial_metadata(((POSITION_KEY, last_id),))
+            await context.send_initial_metadata(_told(last_id))
             start = position, state.inbox_tail
             follower = _Follower(self._parts, session, subscription, send, start)
             if position < state.head_seq:
@@ -90,6 +90,12 @@ class StreamRpc(SessionServiceServicer):
                 await follower.run()
         finally:
             feed.unsubscribe(session.session_id, subscription)
+
+
+def _told(last_id: str) -> tuple[tuple[str, str], ...]:
+    """The position as metadata, which holds visible ASCII only: an old log may have other ids."""
+    told = last_id.isascii() and last_id.isprintable() and " " not in last_id
+    return ((POSITION_KEY, last_id),) if told else ()
 
 
 def _start(

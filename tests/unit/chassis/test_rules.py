@@ -10,6 +10,7 @@ import drover
 from chassis import rules
 from chassis.errors import DroverError, Reason
 from drover.api.v1 import annotations_pb2, metadata_pb2
+from drover.environment.v1 import environment_service_pb2
 from drover.event.v1 import content_pb2, event_pb2, user_event_pb2
 from drover.session.v1 import session_service_pb2
 
@@ -133,6 +134,23 @@ def test_pattern_is_read_as_re2_reads_it(field):
         assert broken(name(f=wrong)) == r"f: must match ^[a-z]\w*$"
     part = field(f'string f = 1 [{RULES}.string.pattern = "b\\\\$"];')
     rules.check(part(f="ab$c"))
+
+
+@pytest.mark.parametrize("name", ["id", "session_id", "call_ids"])
+def test_no_id_holds_the_character_zero(compile_proto, name):
+    repeated = "repeated " if name.endswith("s") else ""
+    message = compile_proto(f"message M {{ {repeated}string {name} = 1; string idea = 2; }}")["M"]
+    value = ["a\0"] if repeated else "a\0"
+    assert broken(message(**{name: value})).endswith("must not contain the character U+0000")
+    rules.check(message(idea="a\0"))
+
+
+@pytest.mark.parametrize("kind", ["Create", "Update"])
+def test_name_that_is_looked_for_holds_no_character_zero(kind):
+    request = getattr(environment_service_pb2, f"{kind}EnvironmentRequest")(name="a\0b")
+    if kind == "Update":
+        request.environment_id = "env_1"
+    assert broken(request).startswith("name: must match ")
 
 
 def test_string_of_a_set(field):

@@ -262,7 +262,9 @@ Global___FieldRules: _TypeAlias = FieldRules  # noqa: Y015
 
 @_typing.final
 class StringRules(_message.Message):
-    """Limits of a string. Lengths count Unicode code points."""
+    """Limits of a string. Lengths count Unicode code points. An id, by the field's
+    name, never holds U+0000, which not every database can look for.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -76,7 +76,7 @@ class Event(_message.Message):
     WORKFLOW_RUN_PHASE_ENDED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Chosen by the emitter; the same id again appends nothing. Left empty, the
-    session service gives one.
+    session service gives one. Visible ASCII, for it travels in headers.
     """
     seq: _builtins.int
     """Position in the log: 1, 2, 3 … without gaps. 0 while in the inbox."""
