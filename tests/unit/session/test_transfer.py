@@ -383,6 +383,10 @@ HOSTILE = {
         lambda records: records[0].session.activity.ended_at.FromSeconds(5),
         "session.activity.ended_at: ",
     ),
+    "an agent with an id that is none": (
+        lambda records: setattr(records[0].session.agent, "id", "a\0b"),
+        "session.agent: ",
+    ),
     "an agent without a model": (
         lambda records: records[0].session.agent.ClearField("model"), "session.agent: ",
     ),
