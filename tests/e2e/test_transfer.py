@@ -173,6 +173,11 @@ def test_session_moves_to_another_installation_and_goes_on_there(
     there.beta.sessions.delete(session.id)
     assert drover(elsewhere, "import", str(first)).returncode == 0
     assert drover(elsewhere, "export", session.id).stdout == first.read_bytes()
+    # Its hands go on from where their generations were, though they were purged meanwhile.
+    elsewhere.model.script(tools(ToolUse("bash", {"command": "echo again"})), text("and again"))
+    run_turn(there, session.id, "once more")
+    results = [e for e in history(there, session.id) if e.type == "agent.tool_result"]
+    assert [bool(result.is_error) for result in results] == [False, False]
 
 
 def test_session_that_waits_in_the_middle_of_its_work_is_not_imported(
