@@ -160,7 +160,11 @@ class EventStream:
             raise
         try:
             with self._open_while:
-                last = await self._follow_to_the_end(wire)
+                last = b""
+                if scope["method"] == "HEAD":
+                    self._subscription.close()
+                else:
+                    last = await self._follow_to_the_end(wire)
             async with asyncio.timeout(self._stall_seconds):
                 await send({"type": "http.response.body", "body": last, "more_body": False})
         except (ReaderGoneError, TimeoutError):

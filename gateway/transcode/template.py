@@ -69,16 +69,19 @@ class Router(Generic[T]):
     def find(self, verb: str, raw_path: bytes) -> tuple[T, Mapping[str, str]]:
         """The endpoint and the values of its path's variables.
 
-        `raw_path` is still percent-encoded: `%2F` is part of a segment. Raises `NoRouteError` or
-        `WrongVerbError`.
+        `raw_path` is still percent-encoded: `%2F` is part of a segment. What answers GET answers
+        HEAD (RFC 9110 §9.1). Raises `NoRouteError` or `WrongVerbError`.
         """
+        wanted = "GET" if verb == "HEAD" else verb
         segments = _segments(raw_path)
         allowed: dict[str, None] = {}
         for node, values in _leaves(self._root, segments, 0, ()):
-            if verb in node.endpoints:
-                endpoint, names = node.endpoints[verb]
+            if wanted in node.endpoints:
+                endpoint, names = node.endpoints[wanted]
                 return endpoint, dict(zip(names, values, strict=True))
             allowed.update(dict.fromkeys(node.endpoints))
+            if "GET" in node.endpoints:
+                allowed["HEAD"] = None
         if allowed:
             raise WrongVerbError(tuple(sorted(allowed)))
         raise NoRouteError

@@ -46,7 +46,7 @@ async def test_every_refusal_is_the_envelope_with_the_requests_id(
 
 async def test_the_wrong_verb_is_told_the_right_ones(gateway: Gateway) -> None:
     response = await gateway.http.put("/v1/agents/agent_1")
-    assert response.headers["allow"] == "GET, POST"
+    assert response.headers["allow"] == "GET, HEAD, POST"
 
 
 async def test_every_answer_has_its_own_id(gateway: Gateway) -> None:
@@ -167,6 +167,21 @@ async def test_a_post_without_a_body_is_not_parsed(gateway: Gateway) -> None:
     response = await gateway.http.post("/v1/agents/agent_7/archive", headers=headers)
     assert response.status_code == 200
     assert response.json()["id"] == "agent_7"
+
+
+@pytest.mark.parametrize("path", ["/v1/agents", "/v1/agents/agent_7", "/healthz", "/nowhere"])
+async def test_a_head_is_answered_as_the_get_without_its_body(gateway: Gateway, path: str) -> None:
+    head, get = await gateway.http.head(path), await gateway.http.get(path)
+    assert (head.status_code, head.content) == (get.status_code, b"")
+    for name in ("content-type", "content-length"):
+        assert head.headers[name] == get.headers[name]
+
+
+async def test_a_head_is_refused_where_there_is_no_get(gateway: Gateway) -> None:
+    answer = await gateway.http.head("/v1/agents/agent_7/archive")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    answer = await gateway.http.delete("/v1/agents/agent_7")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
 
 
 async def test_an_id_arrives_as_it_was_written(gateway: Gateway) -> None:

@@ -184,6 +184,19 @@ async def test_a_stream_cut_anywhere_and_resumed_gives_every_event_once(gateway:
             assert len(await reader.rest()) == left
 
 
+@pytest.mark.parametrize("path", [STREAM, THREAD])
+async def test_a_head_of_a_stream_is_answered_and_leaves_nothing_open(
+    gateway: Gateway, path: str
+) -> None:
+    feed = gateway.platform.sessions
+    answer = await gateway.http.head(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    await feed.until(lambda: feed.opened - feed.cancelled == 0)
+    feed.failure = DroverError(Reason.NOT_FOUND, "no such session")
+    assert (await gateway.http.head(path)).status_code == 404
+
+
 class TestKeepAlive:
     @pytest.fixture
     def gateway_settings(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def test_other_paths_are_none_of_ours(path: bytes) -> None:
 def test_the_wrong_verb_learns_which_are_right() -> None:
     with pytest.raises(WrongVerbError) as wrong:
         router("GET /a/{id}", "POST /a/{id}", "DELETE /a/b").find("PUT", b"/a/b")
-    assert wrong.value.allowed == ("DELETE", "GET", "POST")
+    assert wrong.value.allowed == ("DELETE", "GET", "HEAD", "POST")
 
 
 @pytest.mark.parametrize(
