@@ -27,7 +27,7 @@ from tests.fault.vitals import Complaints, Vitals, vitals
 PAUSED = 60.0
 CALLERS = 16
 _WORK = "touch begun; sleep 4; echo ran >> count; echo done"
-_SETTLED = 2.0  # s at work before and after
+_SETTLED = 1.0  # s at work before and after
 _PATIENCE = 10.0
 
 

@@ -23,7 +23,7 @@ from tests.fault.histories.history import Outcome
 
 SEED = 20261201
 SESSIONS = 500
-SECONDS = 40.0
+SECONDS = 32.0
 MESSAGES = 3  # of each session
 BETWEEN = (0.5, 3.0)
 LEAST_RESTARTS = max(3, int(share(12)))

@@ -25,7 +25,7 @@ from tests.fault.histories.run import SESSIONS, Breaker, Run, run
 from tests.fault.partitioned import port_of
 
 SEED = 20261202
-SECONDS = 40.0
+SECONDS = 28.0
 PAUSE = (0.5, 2.0)
 CUT = (3.0, 7.0)
 HEALED = 5.0
