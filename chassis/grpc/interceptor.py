@@ -18,15 +18,9 @@ import structlog
 from google.protobuf.message import DecodeError
 from prometheus_client import Histogram
 
+from chassis import context as calls
 from chassis import rules
-from chassis.context import (
-    DEFAULT_WORKSPACE,
-    IDEMPOTENCY_KEY,
-    REQUEST_KEY,
-    WORKSPACE_KEY,
-    CallContext,
-    call_context,
-)
+from chassis.context import CallContext, call_context
 from chassis.errors import DroverError, Reason
 from chassis.grpc.status import DETAILS_KEY, from_rpc_error, to_status
 from chassis.ids import IdSource
@@ -121,9 +115,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     def _call(self, metadata: Any) -> CallContext:
         given = dict(metadata)
-        workspace_id = given.get(WORKSPACE_KEY, DEFAULT_WORKSPACE)
-        request_id = given.get(REQUEST_KEY) or self._ids("req")
-        return CallContext(workspace_id, request_id, given.get(IDEMPOTENCY_KEY, b""))
+        workspace_id = given.get(calls.WORKSPACE_KEY, calls.DEFAULT_WORKSPACE)
+        request_id = given.get(calls.REQUEST_KEY) or self._ids("req")
+        return CallContext(workspace_id, request_id, given.get(calls.IDEMPOTENCY_KEY, b""))
 
     def _failure(self, method: str, error: Exception) -> DroverError:
         while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opentelemetry.trace import SpanKind, StatusCode
 
 from chassis.telemetry import names, tracing
+from services.brain.loop import genai
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,15 +31,15 @@ def invoke_agent(state: State) -> Scope:
         return _OFF
     agent = state.agent
     return _start(
-        f"{names.INVOKE_AGENT} {agent.name}",
+        f"{genai.INVOKE_AGENT} {agent.name}",
         SpanKind.INTERNAL,
         {
-            names.OPERATION_NAME: names.INVOKE_AGENT,
-            names.AGENT_ID: agent.id,
-            names.AGENT_NAME: agent.name,
-            names.AGENT_VERSION: str(agent.version),
-            names.CONVERSATION_ID: state.session_id,
-            names.REQUEST_MODEL: agent.model.id,
+            genai.OPERATION_NAME: genai.INVOKE_AGENT,
+            genai.AGENT_ID: agent.id,
+            genai.AGENT_NAME: agent.name,
+            genai.AGENT_VERSION: str(agent.version),
+            genai.CONVERSATION_ID: state.session_id,
+            genai.REQUEST_MODEL: agent.model.id,
         },
     )
 
@@ -48,14 +49,14 @@ def chat(state: State, model: str) -> Scope:
     if not tracing.enabled():
         return _OFF
     return _start(
-        f"{names.CHAT} {model}",
+        f"{genai.CHAT} {model}",
         SpanKind.CLIENT,
         {
-            names.OPERATION_NAME: names.CHAT,
-            names.PROVIDER_NAME: "anthropic",
-            names.REQUEST_MODEL: model,
-            names.REQUEST_STREAM: True,
-            names.CONVERSATION_ID: state.session_id,
+            genai.OPERATION_NAME: genai.CHAT,
+            genai.PROVIDER_NAME: "anthropic",
+            genai.REQUEST_MODEL: model,
+            genai.REQUEST_STREAM: True,
+            genai.CONVERSATION_ID: state.session_id,
         },
     )
 
@@ -67,13 +68,13 @@ def answered(span: Span | None, response: ResponseAssembler) -> None:
     usage = response.usage()
     span.set_attributes(
         {
-            names.RESPONSE_ID: response.message_id,
-            names.RESPONSE_MODEL: response.model,
-            names.RESPONSE_FINISH_REASONS: [response.stop_reason],
-            names.USAGE_INPUT_TOKENS: usage.input_tokens,
-            names.USAGE_OUTPUT_TOKENS: usage.output_tokens,
-            names.USAGE_CACHE_READ: usage.cache_read_input_tokens,
-            names.USAGE_CACHE_WRITE: usage.cache_creation_input_tokens,
+            genai.RESPONSE_ID: response.message_id,
+            genai.RESPONSE_MODEL: response.model,
+            genai.RESPONSE_FINISH_REASONS: [response.stop_reason],
+            genai.USAGE_INPUT_TOKENS: usage.input_tokens,
+            genai.USAGE_OUTPUT_TOKENS: usage.output_tokens,
+            genai.USAGE_CACHE_READ: usage.cache_read_input_tokens,
+            genai.USAGE_CACHE_WRITE: usage.cache_creation_input_tokens,
         }
     )
 
@@ -83,13 +84,13 @@ def execute_tool(call: Call) -> Scope:
     if not tracing.enabled():
         return _OFF
     return _start(
-        f"{names.EXECUTE_TOOL} {call.name}",
+        f"{genai.EXECUTE_TOOL} {call.name}",
         SpanKind.INTERNAL,
         {
-            names.OPERATION_NAME: names.EXECUTE_TOOL,
-            names.TOOL_NAME: call.name,
-            names.TOOL_TYPE: "function",
-            names.TOOL_CALL_ID: call.id,
+            genai.OPERATION_NAME: genai.EXECUTE_TOOL,
+            genai.TOOL_NAME: call.name,
+            genai.TOOL_TYPE: "function",
+            genai.TOOL_CALL_ID: call.id,
         },
     )
 

@@ -9,6 +9,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from chassis.telemetry import names, tracing
+from services.brain.loop import genai
 from tests.doubles.hands_service import result
 from tests.doubles.scripted_model import text, tool
 from tests.integration.brain.agents import overloaded
@@ -35,7 +36,7 @@ async def test_turn_has_one_agent_span_with_its_requests_and_tools(
     by_name = {span.name: span for span in spans.get_finished_spans()}
     agent = by_name["invoke_agent Worker"]
     assert agent.attributes is not None
-    assert agent.attributes[names.CONVERSATION_ID] == session.session.id
+    assert agent.attributes[genai.CONVERSATION_ID] == session.session.id
     chats = [span for span in spans.get_finished_spans() if span.name == "chat claude-test"]
     run = by_name["execute_tool bash"]
     assert len(chats) == 2
@@ -43,9 +44,9 @@ async def test_turn_has_one_agent_span_with_its_requests_and_tools(
         assert span.parent is not None
         assert span.parent.span_id == agent.context.span_id
     first = chats[0].attributes or {}
-    assert first[names.USAGE_INPUT_TOKENS] == 10
-    assert first[names.USAGE_CACHE_READ] == 3
-    assert first[names.RESPONSE_FINISH_REASONS] == ("tool_use",)
+    assert first[genai.USAGE_INPUT_TOKENS] == 10
+    assert first[genai.USAGE_CACHE_READ] == 3
+    assert first[genai.RESPONSE_FINISH_REASONS] == ("tool_use",)
     # What the tool was told, and what it said, are not recorded.
     everything = "".join(str(span.attributes) for span in spans.get_finished_spans())
     assert "secret" not in everything
