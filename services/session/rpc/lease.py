@@ -120,28 +120,26 @@ class _Stream:
 
     async def _send_opening(self, opened: holding.Opened, after_seq: int) -> None:
         state = opened.snapshot.state
-        responses = [
-            pb.LeaseResponse(
-                opened=pb.LeaseOpened(
-                    generation=state.generation,
-                    expire_time=timestamp(state.lease_expires_at or 0),
-                    session=view.session(opened.snapshot),
-                    head_seq=state.head_seq,
-                    input=opened.input,
-                )
+        message = pb.HoldLeaseResponse()
+        message.responses.add().opened.CopyFrom(
+            pb.LeaseOpened(
+                generation=state.generation,
+                expire_time=timestamp(state.lease_expires_at or 0),
+                session=view.session(opened.snapshot),
+                head_seq=state.head_seq,
+                input=opened.input,
             )
-        ]
+        )
         events, position = opened.first, after_seq
         while events:
-            responses.append(pb.LeaseResponse(log=pb.LogSlice(events=events)))
+            message.responses.add().log.events.extend(events)  # copied once: a log may be long
             position = events[-1].seq
             if position < state.head_seq:
-                await self._send(responses)
-                responses = []
+                await self._context.write(message)
+                message = pb.HoldLeaseResponse()
             events = await self._slice(position, state.head_seq)
-        if opened.appends is not None:
-            responses += _acknowledgements(opened.appends)
-        await self._send(responses)
+        answers = [] if opened.appends is None else _acknowledgements(opened.appends)
+        await self._send(answers, message)
 
     async def _slice(self, after: int, upto: int) -> list[event_pb2.Event]:
         if after >= upto:
@@ -229,18 +227,23 @@ class _Stream:
             raise result.refusal
         return result.news.released
 
-    async def _send(self, responses: Sequence[pb.LeaseResponse]) -> None:
-        """Sends answers together, within bounds: a message costs more than what it carries."""
-        together: list[pb.LeaseResponse] = []
-        size = 0
+    async def _send(
+        self, responses: Sequence[pb.LeaseResponse], message: pb.HoldLeaseResponse | None = None
+    ) -> None:
+        """Sends answers together, within bounds: a message costs more than what it carries.
+
+        `message` is one that holds what comes before them.
+        """
+        message = message or pb.HoldLeaseResponse()
+        size = message.ByteSize()
         for response in responses:
             size += response.ByteSize()
-            if together and size > _MESSAGE_BYTES:
-                await self._context.write(pb.HoldLeaseResponse(responses=together))
-                together, size = [], response.ByteSize()
-            together.append(response)
-        if together:
-            await self._context.write(pb.HoldLeaseResponse(responses=together))
+            if message.responses and size > _MESSAGE_BYTES:
+                await self._context.write(message)
+                message, size = pb.HoldLeaseResponse(), response.ByteSize()
+            message.responses.append(response)
+        if message.responses:
+            await self._context.write(message)
 
 
 def _acknowledgements(result: Appends) -> list[pb.LeaseResponse]:
