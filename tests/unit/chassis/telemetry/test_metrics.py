@@ -7,6 +7,7 @@ import httpx2
 import pytest
 from prometheus_client import Counter
 
+from chassis.errors import CannotStartError
 from chassis.telemetry import metrics
 from tests.doubles.ports import free_port
 
@@ -41,7 +42,7 @@ async def test_address_that_is_taken_is_refused():
     port = free_port()
     async with AsyncExitStack() as stack:
         await metrics.exposed(f"127.0.0.1:{port}", stack)
-        with pytest.raises(OSError, match="in use"):
+        with pytest.raises(CannotStartError, match="in use"):
             await metrics.exposed(f"127.0.0.1:{port}", stack)
 
 
