@@ -22,7 +22,13 @@ class HeldElsewhereError(Exception):
 
 
 class Engine(Protocol):
-    """How a transaction of the database begins."""
+    """How a transaction of the database begins.
+
+    Of those that write, `parallel` may be open at a time, all but one at their commits. If that is
+    more than one, they run on the event loop.
+    """
+
+    parallel: int
 
     def reading(self, connection: Connection) -> Unit:
         """A unit of one transaction that reads."""

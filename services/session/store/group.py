@@ -23,7 +23,7 @@ from services.session.store.engine import HeldElsewhereError
 from services.session.store.transaction import SqlTransaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from sqlalchemy import Connection
 
@@ -61,8 +61,9 @@ class _Write:
     held: str | None = None
 
     @property
-    def session_id(self) -> str | None:
-        return self.about.ref.session_id if self.about.ref is not None else None
+    def lanes(self) -> Collection[str]:
+        """What no other write must have at the same time."""
+        return requests.lanes(self.about)
 
     def run(self, unit: Unit) -> None:
         """Runs it as the next transaction of a unit. Raises what concerns the whole unit."""
@@ -90,8 +91,15 @@ class _Write:
             self.future.set_exception(self.error)
 
 
+def _nothing() -> None:
+    """For whoever need not know."""
+
+
 class GroupCommitter:
-    """Runs writes in groups, one group after the other; the next one collects meanwhile."""
+    """Runs writes in groups. While some wait for their commits the next one is run.
+
+    What belongs together, a session's writes above all, is in one of them at a time.
+    """
 
     def __init__(self, database: Database, engine: Engine) -> None:
         self._database = database
@@ -99,8 +107,10 @@ class GroupCommitter:
         self._waiting: deque[_Write] = deque()
         self._lanes: dict[str, deque[_Write]] = {}
         self._free_lanes = asyncio.Semaphore(_LANES)
+        self._in_flight: set[str] = set()
+        self._places = asyncio.Semaphore(engine.parallel)
+        self._collecting = False
         self._accepted = 0
-        self._committing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -114,7 +124,8 @@ class GroupCommitter:
         future: asyncio.Future[T] = loop.create_future()
         write = _Write(fn, about, future, loop.time())
         self._accepted += 1
-        self._enqueue(write)
+        self._waiting.append(write)
+        self._look()
         return future
 
     async def close(self) -> None:
@@ -123,39 +134,81 @@ class GroupCommitter:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _enqueue(self, write: _Write) -> None:
-        lane = self._lanes.get(write.session_id or "")
-        if lane is not None:  # behind those of its session
-            lane.append(write)
-            return
-        self._waiting.append(write)
-        if not self._committing:
-            self._committing = True
-            self._begin(self._commit_all())
-
     def _begin(self, work: Any) -> None:  # noqa: ANN401
         # Tasks of their own: a caller that is cancelled leaves no group half way.
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _commit_all(self) -> None:
+    def _look(self) -> None:
+        """Sees to what waits, if nobody does."""
+        if self._waiting and not self._collecting:
+            self._collecting = True
+            self._begin(self._collect())
+
+    async def _collect(self) -> None:
+        """Runs one group after the other: the next while those before it wait for their commits."""
         try:
-            while group := _next(self._waiting):
-                await self._commit(group, wait=False)
+            while self._waiting:
+                await self._places.acquire()
+                group = self._next()
+                if not group:  # all of it is behind what is in flight
+                    self._places.release()
+                    return
+                self._in_flight |= (lanes := {lane for write in group for lane in write.lanes})
+                sent = asyncio.get_running_loop().create_future()
+                self._begin(self._commit_group(group, lanes, sent))
+                await sent
         finally:
-            self._committing = False
+            self._collecting = False
+
+    async def _commit_group(
+        self, group: Sequence[_Write], lanes: set[str], sent: asyncio.Future[None]
+    ) -> None:
+        try:
+            await self._commit(group, sent=partial(_resolve, sent))
+        finally:
+            self._in_flight -= lanes
+            self._places.release()
+            _resolve(sent)
+            self._look()
+
+    def _next(self) -> list[_Write]:
+        """The writes of the next group: all that wait, but for those that others are ahead of."""
+        group: list[_Write] = []
+        busy = set(self._in_flight)
+        behind: list[_Write] = []
+        while self._waiting and len(group) < _MAX_GROUP:
+            write = self._waiting.popleft()
+            lane = next((self._lanes[one] for one in write.lanes if one in self._lanes), None)
+            if lane is not None:
+                lane.append(write)
+            elif busy and not busy.isdisjoint(write.lanes):
+                behind.append(write)
+                busy.update(write.lanes)
+            else:
+                group.append(write)
+        self._waiting.extendleft(reversed(behind))
+        return group
 
     async def _commit_lane(self, name: str) -> None:
         """Runs the writes of a lane, a session's or a request's, for as long as there are any."""
         lane = self._lanes[name]
         async with self._free_lanes:
-            while group := _next(lane):
+            while lane:
+                group = [lane.popleft() for _ in range(min(len(lane), _MAX_GROUP))]
                 await self._commit(group, wait=True)
         del self._lanes[name]
 
-    async def _commit(self, group: Sequence[_Write], *, wait: bool, hopeful: bool = True) -> None:
-        run = partial(_run, self._engine, group, wait=wait, hopeful=hopeful)
+    async def _commit(
+        self,
+        group: Sequence[_Write],
+        *,
+        wait: bool = False,
+        hopeful: bool = True,
+        sent: Callable[[], None] = _nothing,
+    ) -> None:
+        run = partial(_run, self._engine, group, wait=wait, hopeful=hopeful, sent=sent)
         try:
             await self._database.write(run)
         except Exception as failure:  # noqa: BLE001  # its caller is told
@@ -195,13 +248,6 @@ class GroupCommitter:
             self._conclude(write)
 
 
-def _next(waiting: deque[_Write]) -> list[_Write]:
-    group: list[_Write] = []
-    while waiting and len(group) < _MAX_GROUP:
-        group.append(waiting.popleft())
-    return group
-
-
 def _run(
     engine: Engine,
     group: Sequence[_Write],
@@ -209,8 +255,12 @@ def _run(
     *,
     wait: bool,
     hopeful: bool,
+    sent: Callable[[], None],
 ) -> None:
-    """Runs a group in the transaction of `connection`. It may be run again."""
+    """Runs a group in the transaction of `connection`. It may be run again.
+
+    Calls `sent` once there is nothing left to do but to commit.
+    """
     abouts = [write.about for write in group]
     unit, held = engine.writing(connection, abouts, wait=wait, hopeful=hopeful)
     for write in group:
@@ -218,7 +268,14 @@ def _run(
         if write.future.cancelled():
             continue
         if held:
-            write.held = next((one for one in requests.lanes(write.about) if one in held), None)
+            write.held = next((one for one in write.lanes if one in held), None)
         if write.held is None:
             write.run(unit)
     unit.flush()
+    if engine.parallel > 1:
+        sent()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

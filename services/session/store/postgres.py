@@ -28,6 +28,8 @@ _WINDOW: Final = 4
 class PostgresEngine:
     """See `engine.Engine`. The time is the database's."""
 
+    parallel = 3
+
     def reading(self, connection: Connection) -> Unit:
         """A unit of one transaction that reads."""
         return Unit(connection, _fetch, sessions.time)

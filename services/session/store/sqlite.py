@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class SqliteEngine:
     """See `engine.Engine`. The time is this process's `clock`."""
 
+    parallel = 1
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 

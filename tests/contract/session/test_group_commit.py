@@ -38,17 +38,19 @@ class Gate:
         self._write, database.write = database.write, self._pass
         self.open = asyncio.Event()
         self.open.set()
+        self.reached = asyncio.Event()
         self.writes = 0
         self.outcomes = []
-        self.committed = lambda: None
+        self.committed = lambda _count: None
 
     async def _pass(self, fn):
+        self.reached.set()
         await self.open.wait()
         self.writes += 1
         if self.outcomes and (failure := self.outcomes.pop(0)) is not None:
             raise failure
         result = await self._write(fn)
-        self.committed()
+        self.committed(len(fn.args[1]))
         return result
 
 
@@ -86,9 +88,11 @@ class Together:
 
     async def __aenter__(self):
         self._gate.open.clear()
+        self._gate.reached.clear()
         # A first group waits at the gate; the next one collects behind it.
-        self._first = asyncio.create_task(self._store.write(lambda tx: tx.now()))
-        await asyncio.sleep(0)
+        self._ahead = asyncio.create_task(self._store.write(lambda tx: tx.now()))
+        await self._gate.reached.wait()
+        self.before = self._gate.writes
         return self
 
     def write(self, fn, about=None):
@@ -98,8 +102,9 @@ class Together:
     async def __aexit__(self, *error):
         await asyncio.sleep(0)
         self._gate.open.set()
-        await self._first
+        await self._ahead
         self.results = await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.commits = self._gate.writes - self.before - 1
 
 
 def raising(error):
@@ -112,11 +117,10 @@ def raising(error):
 
 async def test_writes_that_wait_share_a_commit(grouping, gate):
     await create(grouping)
-    before = gate.writes
     async with Together(grouping, gate) as together:
         for _ in range(100):
             together.write(bump())
-    assert gate.writes - before == 2
+    assert together.commits == 1
     assert together.results == list(range(1, 101))
     assert await positions(grouping) == list(range(1, 101))
 
@@ -128,9 +132,8 @@ async def test_nobody_is_acknowledged_before_the_commit(grouping, gate):
         for _ in range(10):
             together.write(bump())
             together.tasks[-1].add_done_callback(lambda task: acknowledged.append(task.result()))
-        gate.committed = lambda: acknowledged.append("committed")
-    # The first commit is that of the group ahead of them.
-    assert acknowledged == ["committed", "committed", *range(1, 11)]
+        gate.committed = lambda count: acknowledged.append("committed") if count == 10 else None
+    assert acknowledged == ["committed", *range(1, 11)]
 
 
 async def test_writes_whose_commit_is_in_doubt_are_all_told_so(grouping, gate):
@@ -332,9 +335,8 @@ async def test_writes_of_several_sessions_are_one_transaction(grouping, gate):
     refs = [SessionRef(WORKSPACE, f"sesn_{number}") for number in range(20)]
     for ref in refs:
         await create(grouping, state(ref.session_id))
-    before = gate.writes
     async with Together(grouping, gate) as together:
         for ref in refs:
             together.write(bump(ref), About(ref))
-    assert gate.writes - before == 2
+    assert together.commits == 1
     assert together.results == [1] * 20
