@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from services.session.domain import event as events_of
@@ -18,29 +17,39 @@ if TYPE_CHECKING:
 
 def appending(ref: SessionRef, requests: Sequence[lease_pb2.AppendEvents]) -> About:
     """About `append.append`, and `holding.open_lease` with appends that come with the opening."""
-    announced = emitting(ref, [event for request in requests for event in request.events])
-    takes = any(request.take for request in requests)
-    return dataclasses.replace(announced, waiting=True) if takes else announced
+    ids: list[str] = []
+    calls: list[str] = []
+    takes = False
+    for request in requests:
+        takes = takes or bool(request.take)
+        _note(request.events, ids, calls)
+    return About(ref, logged=ids, calls=calls, waiting=takes)
 
 
 def emitting(ref: SessionRef, events: Sequence[event_pb2.Event]) -> About:
     """About `append.emit`."""
-    logged = [event.id for event in events if event.id]
-    return About(ref, logged=logged, calls=_answered(events))
+    ids: list[str] = []
+    calls: list[str] = []
+    _note(events, ids, calls)
+    return About(ref, logged=ids, calls=calls)
 
 
 def accepting(ref: SessionRef, events: Sequence[event_pb2.Event]) -> About:
     """About `accept.accept`."""
-    return About(ref, found=[event.id for event in events if event.id], calls=_answered(events))
+    ids: list[str] = []
+    calls: list[str] = []
+    _note(events, ids, calls)
+    return About(ref, found=ids, calls=calls)
 
 
-def _answered(events: Sequence[event_pb2.Event]) -> list[str]:
-    answered = []
+def _note(events: Sequence[event_pb2.Event], ids: list[str], calls: list[str]) -> None:
+    """Adds the ids that the events were given, and those of the calls that they answer."""
     for event in events:
+        if event_id := event.id:
+            ids.append(event_id)
         name = events_of.variant(event)
         call_id = events_of.result_of(event, name)
-        if call_id is None and name == "user_tool_confirmation":
-            call_id = event.user_tool_confirmation.tool_use_id
         if call_id is not None:
-            answered.append(call_id)
-    return answered
+            calls.append(call_id)
+        elif name == "user_tool_confirmation":
+            calls.append(event.user_tool_confirmation.tool_use_id)
