@@ -105,7 +105,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     if settings.hands_address:
         releases = HandReleases(store, HandsClient(channel(settings.hands_address)))
         listeners.append(releases)
-    readers: list[Listener] = [feed, metrics]
+    readers: list[Listener] = [feed, metrics, copying]
     peers, watch = None, Watch(store, feed, leases, dispatcher)
     if notices is not None:
         peers = Peers(new_id("srep"), notices, feed, watch, clock)
@@ -133,6 +133,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     work = [dispatcher.run(commits), sweeping(partial(store.write, _forget_answers))]
     work += [
         follow(database, server),
+        copying.run(),
         StuckSessions(store, metrics, settings.stuck_session_seconds).run(),
     ]
     if releases is not None:

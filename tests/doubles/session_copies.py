@@ -20,7 +20,7 @@ from services.session.domain.session import SessionRef
 from tests.doubles.session_store import KeptSession, MemoryTransaction
 
 NOBODYS = "unfinished"
-_DISCARDED = 2000
+_DISCARDED = 1000
 
 
 class MemoryCopyStore:

@@ -1,13 +1,13 @@
 """Statements that make a session from the records of another: see `domain.copies`.
 
 A session that is being made lies in a workspace of that name which nobody has, and its row's time
-of change says when it was last worked on.
+of change says when it was last worked on. One that is being removed lies there too, without a time.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import bindparam, delete, func, literal_column, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -17,6 +17,7 @@ from services.session.domain.event import CallKind
 from services.session.domain.ports import Call, CallState
 from services.session.store import calls, events, inbox, sessions, stretches, threads
 from services.session.store import tables as t
+from services.session.store.sessions import AT_ONCE, NOBODYS
 from storage import answers
 from storage.prepared import Prepared
 
@@ -33,12 +34,6 @@ if TYPE_CHECKING:
     from storage import Database
 
 T = TypeVar("T")
-
-NOBODYS: Final = "unfinished"
-"""The workspace of sessions that are being made."""
-
-_DISCARDED: Final = 2000
-"""Events that one step removes of a session that nobody wants."""
 
 _of, _ours = t.sessions.c, t.sessions.c.id == bindparam("session")
 _nobodys = _of.workspace_id == NOBODYS
@@ -186,8 +181,8 @@ class _Copying:
         if not _IS_NOBODYS.execute(self._connection, {"session": session_id}):
             return True
         last = _LAST.execute(self._connection, {"session": session_id})[0][0] or 0
-        if last > _DISCARDED:
-            cut = {"session": session_id, "after": last - _DISCARDED}
+        if last > AT_ONCE:
+            cut = {"session": session_id, "after": last - AT_ONCE}
             _CUT.execute_each(self._connection, [cut])
             return False
         _REMOVE.execute_each(self._connection, [{"session": session_id}])

@@ -49,6 +49,12 @@ if TYPE_CHECKING:
 SessionRow = Sequence[Any]
 """A session's state, or the large part of it, as it is stored: the columns in their order."""
 
+NOBODYS: Final = "unfinished"
+"""The workspace of sessions that are being made, or removed, piece by piece."""
+
+AT_ONCE: Final = 1000
+"""Events that are removed at once: with more of them all other writers would wait too long."""
+
 WIDTH: Final = len(sessions.c)
 _FIXED: Final = 6
 """How many columns never change: the first ones."""
@@ -66,6 +72,12 @@ _UPDATE = Prepared(
     update(sessions)
     .where(sessions.c.id == bindparam("session_id"))
     .values({column: bindparam(column.name) for column in list(sessions.c)[_FIXED:]})
+)
+# Without a time of change: nobody works on it, and so whoever looks for such sessions removes it.
+_HIDE = (
+    update(sessions)
+    .where(sessions.c.id == bindparam("session_id"), sessions.c.head_seq > AT_ONCE)
+    .values(workspace_id=NOBODYS, updated_at=0, needs_brain=False, lease_expires_at=None)
 )
 _DELETE = delete(sessions).where(sessions.c.id == bindparam("session_id"))
 _NEEDS = (
@@ -97,7 +109,7 @@ _PEEK = PreparedAmong(
         sessions.c.lease_expires_at,
         sessions.c.archived_at,
         sessions.c.status,
-    ).where(sessions.c.id.in_(ids))
+    ).where(sessions.c.id.in_(ids), sessions.c.workspace_id != literal_column(f"'{NOBODYS}'"))
 )
 # `SessionState.status`, as an expression.
 _SHOWN = case(
@@ -160,8 +172,12 @@ def save(connection: Connection, changed: Iterable[SessionRow]) -> None:
 
 
 def remove(connection: Connection, session_id: str) -> None:
-    """Removes a session; all that belongs to it goes by its foreign key."""
-    connection.execute(_DELETE, {"session_id": session_id})
+    """Removes a session; all that belongs to it goes by its foreign key.
+
+    Of one with a long log nobody sees anything any more, and `domain.copies` removes the rest.
+    """
+    if not connection.execute(_HIDE, {"session_id": session_id}).rowcount:
+        connection.execute(_DELETE, {"session_id": session_id})
 
 
 def needs(connection: Connection, before: int, limit: int) -> list[Need]:
