@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from bench import baseline, fanout, growth, length, turns, wakes
+from bench import appends, baseline, fanout, growth, length, turns, wakes
 from bench.report import Report
 from bench.stack import running_stack
 
@@ -40,6 +40,7 @@ async def measure(*, scale: float) -> Report:
 
         compared = await growth.measure(stack, body, last=300, rounds=max(10, int(40 * scale)))
         compared.tell(report)
+    await appends.measure(report, scale=scale)
     await length.measure(report, scale=scale)
     await fanout.measure(report, scale=scale)
     await wakes.measure(report, scale=scale)

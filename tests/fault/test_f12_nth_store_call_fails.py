@@ -235,7 +235,12 @@ async def test_whichever_call_to_the_store_fails_a_turn_comes_to_its_end(
         return saboteur.around(lambda: write(self, fn, **hints))
 
     monkeypatch.setattr(SqlSessionStore, "read", reads)
+
+    def submits(self, fn, **hints):
+        return asyncio.ensure_future(writes(self, fn, **hints))
+
     monkeypatch.setattr(SqlSessionStore, "write", writes)
+    monkeypatch.setattr(SqlSessionStore, "submit", submits)
     async with turns(tmp_path, lambda fn: read(stores[-1], fn), **settings) as played:
         assert await sabotaged(saboteur, played, late=late) >= 5
 
