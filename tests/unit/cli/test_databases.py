@@ -134,7 +134,7 @@ def test_migrate_brings_files_up_to_date_and_makes_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("mysql://u:sesame@db/drover", "no database engine for 'mysql'"),
+        ("mysql://u:sesame@db/drover", "no database engine of ours"),
         ("postgresql://u:ses@me:x@db/", "special characters of the password"),
         ("postgresql://u:sesame@db:port/drover", "the database's URL cannot be read"),
         ("postgresql://u:sesame@127.0.0.1:{port}/drover?sslmode=maybe", "sslmode"),
