@@ -135,7 +135,7 @@ def get(connection: Connection, session_id: str) -> SessionRow | None:
 def get_at(connection: Connection, session_id: str) -> tuple[SessionRow | None, int | None]:
     """A session's state as it is stored, and the time. PostgreSQL only."""
     rows = _SELECT_AT.execute(connection, {"session_id": session_id})
-    return (rows[0][:WIDTH], rows[0][WIDTH]) if rows else (None, None)
+    return (rows[0], rows[0][WIDTH]) if rows else (None, None)
 
 
 def lock(
@@ -147,7 +147,8 @@ def lock(
     """
     statement = _LOCK if wait else _LOCK_FREE
     rows = statement.execute(connection, {"sessions": list(session_ids)})
-    return {row[0]: row[:WIDTH] for row in rows}, rows[-1][WIDTH] if rows else None
+    # As they are, with the time behind them: to cut it off would cost more than to read the rest.
+    return {row[0]: row for row in rows}, rows[-1][WIDTH] if rows else None
 
 
 def existing(connection: Connection, session_ids: Collection[str]) -> set[str]:
