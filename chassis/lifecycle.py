@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import signal
 from collections.abc import Awaitable, Callable
@@ -82,6 +83,7 @@ async def _supervise(build: Build, stop_seconds: float) -> bool:
     async def live() -> None:
         async with AsyncExitStack() as stack:
             await build(stack)
+            gc.freeze()  # what lives as long as the process is not searched again and again
             await stop.wait()
 
     def on_signal(number: signal.Signals) -> None:
