@@ -46,12 +46,11 @@ class _Long:
     sessions: Any
     body: dict[str, str]
 
-    async def session(self, connection: Connection, events: int) -> str:
-        """A session with about so many events."""
+    async def session(self, connection: Connection, events: int, *, messages: bool) -> str:
+        """A session with about so many events, messages among them or not."""
         session = await turns.new_session(connection, self.body)
-        await seeding.grow(
-            self.address, self.token, session, max(1, events // seeding.EVENTS_A_TURN)
-        )
+        count = max(1, events // seeding.EVENTS_A_TURN)
+        await seeding.grow(self.address, self.token, session, count, messages=messages)
         return session
 
 
@@ -71,7 +70,7 @@ async def _opened(database_url: str) -> AsyncIterator[_Long]:
 async def _slices(report: Report, long: _Long, name: str, *, rounds: int) -> None:
     """Every kind of slice, of the short and the long log in turns."""
     connection = long.stack.connect()
-    logs = [await long.session(connection, events) for events in (SHORT, LONG)]
+    logs = [await long.session(connection, events, messages=False) for events in (SHORT, LONG)]
     await connection.close()
     requests = [await _requests(long.sessions, session) for session in logs]
     samples: dict[tuple[str, int], list[float]] = {}
@@ -103,6 +102,7 @@ async def _requests(sessions: Any, session_id: str) -> dict[str, pb.GetEventsReq
         "last page": asked(order=pb.SORT_ORDER_DESC),
         "after a position": asked(after_seq=middle),
         "before a position": asked(before_seq=middle, order=pb.SORT_ORDER_DESC),
+        "around an event": asked(around_event_id=there.id, events_before=9, events_after=10),
         "since a time": asked(created_at_gte=there.processed_at),
         "messages only": asked(types=["agent.message"]),
         "a type that is rare": asked(types=["session.error"]),
@@ -116,13 +116,15 @@ async def _turns(report: Report, long: _Long, name: str, *, rounds: int) -> None
     what it folded.
     """
     connection = long.stack.connect()
-    grown = [await long.session(connection, WORKED) for _ in range(rounds)]
+    # Forks of one, which no brain has seen.
+    grown = await long.session(connection, WORKED, messages=True)
     messages = [baseline.history(count) for count in (0, WORKED // seeding.EVENTS_A_TURN)]
     took: dict[str, list[float]] = {}
     async with baseline.client(long.stack.model_url) as sdk:
-        for session in grown:
+        for _ in range(rounds):
             fresh = await turns.new_session(connection, long.body)
-            for kind, one in (("fresh", fresh), ("long", session)):
+            fork = (await connection.call("POST", f"/v1/sessions/{grown}/fork", {}))["id"]
+            for kind, one in (("fresh", fresh), ("long", fork)):
                 async with connection.stream(one) as stream:
                     for temper in ("cold", "warm"):
                         lasted = (await turns.turn(connection, one, stream, "hello"))[1]

@@ -174,6 +174,9 @@ class MemoryTransaction:
         kept, more = _within(found, len, query)
         return [event_pb2.Event.FromString(body) for body in kept], more
 
+    def stored_log(self, session_id, query):
+        return [event.SerializeToString() for event in self.log(session_id, query)[0]]
+
     def positions(self, session_id, query):
         everything = dataclasses.replace(query, max_bytes=1 << 60)
         return [event.seq for event in self.log(session_id, everything)[0]]

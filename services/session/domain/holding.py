@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chassis.ids import IdSource
-    from drover.event.v1 import event_pb2
     from drover.session.v1 import lease_pb2
     from services.session.domain.append import Appends
     from services.session.domain.lifecycle import Snapshot
@@ -31,12 +30,13 @@ SLICE_BYTES = 4 * 1024 * 1024
 class Opened:
     """A lease as it was taken: the session, what waits for the brain, and the log's first slice.
 
-    `appends` is what became of the requests that came with the opening, if there were any.
+    `first` has the events as they are stored; `appends` is what became of the requests that came
+    with the opening, if there were any.
     """
 
     snapshot: Snapshot
     input: lease_pb2.InputWaiting
-    first: list[event_pb2.Event]
+    first: list[bytes]
     appends: Appends | None
     news: News
 
@@ -74,11 +74,11 @@ def open_lease(
     return Opened(snapshot, waiting, first, None, news)
 
 
-def next_slice(tx: Transaction, ref: SessionRef, after: int, upto: int) -> list[event_pb2.Event]:
-    """The next piece of the log up to a position; empty once it is reached."""
+def next_slice(tx: Transaction, ref: SessionRef, after: int, upto: int) -> list[bytes]:
+    """The next piece of the log up to a position, as it is stored; empty once that is reached."""
     if after >= upto:
         return []
-    return tx.log(ref.session_id, LogQuery(after, upto, SLICE_EVENTS, SLICE_BYTES))[0]
+    return tx.stored_log(ref.session_id, LogQuery(after, upto, SLICE_EVENTS, SLICE_BYTES))
 
 
 def abandon(tx: Transaction, ref: SessionRef, generation: int) -> tuple[News | None, News | None]:

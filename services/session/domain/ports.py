@@ -266,6 +266,10 @@ class Transaction(Protocol):
         """A slice of the log, and whether more of it lies beyond the limits."""
         ...
 
+    def stored_log(self, session_id: str, query: LogQuery) -> list[bytes]:
+        """As `log`, each event as it is stored: for those who only pass it on."""
+        ...
+
     def positions(self, session_id: str, query: LogQuery) -> list[int]:
         """The positions of a slice, whatever it takes in bytes."""
         ...

@@ -18,12 +18,12 @@ from services.session.domain.admission import refuse
 from services.session.domain.append import Appends, Holder, append
 from services.session.domain.log import timestamp
 from services.session.leases import HeldLease
+from services.session.rpc import wire
 from services.session.rpc.parts import Context, ref
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
-    from drover.event.v1 import event_pb2
     from services.session.domain.news import News
     from services.session.domain.ports import Transaction
     from services.session.domain.session import SessionRef
@@ -132,8 +132,10 @@ class _Stream:
         )
         events, position = opened.first, after_seq
         while events:
-            message.responses.add().log.events.extend(events)  # copied once: a log may be long
-            position = events[-1].seq
+            # As it is stored: a log may be long, and it is the brain that looks into it.
+            piece = wire.repeated(pb.LogSlice.EVENTS_FIELD_NUMBER, events)
+            message.responses.add().log.MergeFromString(piece)
+            position += len(events)
             if position < state.head_seq:
                 await self._context.write(message)
                 message = pb.HoldLeaseResponse()
@@ -141,7 +143,7 @@ class _Stream:
         answers = [] if opened.appends is None else _acknowledgements(opened.appends)
         await self._send(answers, message)
 
-    async def _slice(self, after: int, upto: int) -> list[event_pb2.Event]:
+    async def _slice(self, after: int, upto: int) -> list[bytes]:
         if after >= upto:
             return []
         return await self._parts.store.read(

@@ -74,14 +74,11 @@ _INBOX_BODIES = PreparedAmong(
 )
 
 
-def page(
-    connection: Connection, session_id: str, query: LogQuery
-) -> tuple[list[event_pb2.Event], bool]:
-    """A slice of the log, and whether there is more of it."""
+def page(connection: Connection, session_id: str, query: LogQuery) -> tuple[list[bytes], bool]:
+    """A slice of the log as it is stored, and whether there is more of it."""
     rows = _rows(connection, session_id, query)
     kept = rows[: fitting([row[1] for row in rows], query.limit, query.max_bytes)]
-    bodies = _whole(connection, session_id, kept, _BODIES)
-    return [event_pb2.Event.FromString(body) for body in bodies], len(rows) > len(kept)
+    return _whole(connection, session_id, kept, _BODIES), len(rows) > len(kept)
 
 
 def positions(connection: Connection, session_id: str, query: LogQuery) -> list[int]:

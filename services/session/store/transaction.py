@@ -150,7 +150,12 @@ class SqlTransaction:
 
     def log(self, session_id: str, query: LogQuery) -> tuple[list[event_pb2.Event], bool]:
         """A slice of the log."""
-        return slices.page(self._with_log(session_id), session_id, query)
+        bodies, more = slices.page(self._with_log(session_id), session_id, query)
+        return [event_pb2.Event.FromString(body) for body in bodies], more
+
+    def stored_log(self, session_id: str, query: LogQuery) -> list[bytes]:
+        """A slice of the log as it is stored."""
+        return slices.page(self._with_log(session_id), session_id, query)[0]
 
     def positions(self, session_id: str, query: LogQuery) -> list[int]:
         """The positions of a slice."""

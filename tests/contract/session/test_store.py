@@ -16,6 +16,7 @@ from services.session.domain.ports import (
     CallState,
     InboxQuery,
     LogEntry,
+    LogQuery,
     Peek,
     SessionQuery,
     TimeRange,
@@ -451,3 +452,12 @@ async def test_every_read_sees_what_its_own_transaction_has_written(store, read,
     seen = await store.write(write, about=hints if about else UNKNOWN)
     assert seen == await store.read(READS[read])
     assert seen not in ([], {})
+
+
+async def test_a_slice_is_there_as_it_is_stored_too(store):
+    await fill(store, 5)
+    query = LogQuery(1, 4, limit=2, max_bytes=1 << 20)
+    events, more = await store.read(lambda tx: tx.log("sesn_1", query))
+    stored = await store.read(lambda tx: tx.stored_log("sesn_1", query))
+    assert [event_pb2.Event.FromString(body) for body in stored] == events
+    assert (len(events), more) == (2, True)
