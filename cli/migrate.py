@@ -31,4 +31,4 @@ def migrate_services(services: Iterable[str], data: Path) -> None:
         migrate_all([database], tell)
         if not applied[service]:
             head = database.schema().head
-            out.say(f"{service:<10} {database.shown}  has revision {head:04}, which this release needs")
+            out.say(f"{service:<10} {database.shown}  has what this release needs, {head:04}")
