@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from cli.transfer.exporting import export_session
+from cli.transfer.importing import import_session
 from tests.e2e.stack import Stack
 from tests.replay import golden, scenarios
 from tests.replay.golden import GoldenLog
-from tests.replay.record import record, release
+from tests.replay.record import record, release, target
 
 LOGS = golden.recorded()
 
@@ -48,10 +50,17 @@ def test_this_release_has_a_log_of_every_scenario() -> None:
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_log_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
+def test_session_comes_in_and_goes_out_again_byte_for_byte(
+    stack: Stack, name: str, tmp_path: Path
+) -> None:
     again = tmp_path / "again.jsonl"
-    GoldenLog.read(LOGS[name]).write(again)
-    assert again.read_text() == LOGS[name].read_text()
+    session_id = import_session(target(stack), LOGS[name])
+    try:
+        export_session(target(stack), session_id, again)
+    finally:
+        with stack.client() as client:
+            client.beta.sessions.delete(session_id)
+    assert again.read_bytes() == LOGS[name].read_bytes()
 
 
 def test_positions_are_dense_and_no_log_is_cut_off() -> None:
@@ -70,11 +79,12 @@ def test_positions_are_dense_and_no_log_is_cut_off() -> None:
     ids=lambda scenario: scenario.__name__,
 )
 def test_stack_of_today_writes_the_golden_log_again(
-    stack: Stack, scenario: scenarios.Scenario
+    stack: Stack, scenario: scenarios.Scenario, tmp_path: Path
 ) -> None:
-    fresh = record(stack, scenario)
-    kept = GoldenLog.read(LOGS[f"{release()}/{scenario.__name__}"])
-    assert kinds(fresh) == kinds(kept)
+    fresh = tmp_path / "fresh.jsonl"
+    record(stack, scenario, fresh)
+    kept = LOGS[f"{release()}/{scenario.__name__}"]
+    assert kinds(GoldenLog.read(fresh)) == kinds(GoldenLog.read(kept))
 
 
 def kinds(log: GoldenLog) -> list[str | None]:

@@ -1,8 +1,8 @@
 """Golden logs: real sessions of a release, and what its brain would do next at every position.
 
-`logs/RELEASE/NAME.jsonl` is a session and its log, `NAME.decisions.jsonl` what the harness of that
-release decided behind each event. Neither is ever written again: a later release that decides
-otherwise says so, and why, in `differences.jsonl`.
+`logs/RELEASE/NAME.jsonl` is a session as `drover export` writes it, `NAME.decisions.jsonl` what the
+harness of that release decided behind each event. Neither is ever written again: a later release
+that decides otherwise says so, and why, in `differences.jsonl`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from google.protobuf import json_format
-
+from cli.transfer.lines import record_of
 from drover.event.v1.event_pb2 import Event
 from drover.session.v1.lease_pb2 import InputWaiting
 from drover.session.v1.session_pb2 import Session
@@ -50,16 +49,22 @@ class GoldenLog:
 
     @classmethod
     def read(cls, path: Path) -> GoldenLog:
-        """The log in a file: the session on its first line, then an event on each."""
-        first, *lines = path.read_text(encoding="utf-8").splitlines()
-        events = [json_format.ParseDict(json.loads(line)["event"], Event()) for line in lines]
-        return cls(json_format.ParseDict(json.loads(first)["session"], Session()), events)
-
-    def write(self, path: Path) -> None:
-        """Writes the file."""
-        lines = [{"session": _plain(self.session)}]
-        lines += [{"event": _plain(event)} for event in self.events]
-        path.write_text("".join(map(_line, lines)), encoding="utf-8")
+        """The log in a file that `drover export` has written."""
+        digest, records = hashlib.sha256(), []
+        for line in path.read_bytes().splitlines(keepends=True):
+            records.append(record_of(line, digest.hexdigest()))
+            digest.update(line)
+        first, *others = records
+        assert others[-1].HasField("end")
+        snapshot = first.session
+        session = Session(
+            id=snapshot.session_id,
+            agent=snapshot.agent,
+            environment_id=snapshot.environment_id,
+            environment=snapshot.environment,
+            primary_thread_id=snapshot.threads[0].thread_id,
+        )
+        return cls(session, [record.event for record in others if record.HasField("event")])
 
     def decisions(self) -> Iterator[dict[str, Any]]:
         """What this tree's harness decides on the empty log and behind every event.
@@ -123,10 +128,6 @@ def _flat(step: dict[str, Any]) -> dict[str, Any]:
 
 def _line(value: dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False) + "\n"
-
-
-def _plain(message: Session | Event) -> dict[str, Any]:
-    return json_format.MessageToDict(message, preserving_proto_field_name=True)
 
 
 def _step(harness: Harness, state: State) -> dict[str, Any]:

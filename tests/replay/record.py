@@ -11,33 +11,25 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-import grpc
-
-from drover.event.v1.event_pb2 import Event
-from drover.session.v1 import session_service_pb2 as pb
-from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
+from chassis.secret import Secret
+from cli.transfer.exporting import export_session
+from cli.transfer.service import SessionServiceTarget
 from tests.e2e.stack import ROOT, Stack, running_stack
 from tests.replay import golden, scenarios
 from tests.replay.golden import GoldenLog
 
 
-def record(stack: Stack, scenario: scenarios.Scenario) -> GoldenLog:
-    """Drives a scenario; answers the session as it began and its log, as brains are sent them."""
+def record(stack: Stack, scenario: scenarios.Scenario, path: Path) -> None:
+    """Drives a scenario and exports its session into a file."""
     stack.model.reset()
-    with stack.client() as client, grpc.insecure_channel(stack.address("session")) as channel:
-        sessions = SessionServiceStub(channel)
-        identity = (("authorization", f"Bearer {stack.token}"),)
-        steps = scenario(stack, client)
-        named = pb.GetSessionRequest(session_id=next(steps))
-        session = sessions.GetSession(named, metadata=identity).session
-        assert next(steps, None) is None
-        events: list[Event] = []
-        while True:
-            beyond = pb.GetEventsRequest(session_id=session.id, after_seq=len(events))
-            page = sessions.GetEvents(beyond, metadata=identity)
-            if not page.data:
-                return GoldenLog(session, events)
-            events += page.data
+    with stack.client() as client:
+        session_id = scenario(stack, client)
+    export_session(target(stack), session_id, path)
+
+
+def target(stack: Stack) -> SessionServiceTarget:
+    """The session service of a stack."""
+    return SessionServiceTarget(stack.address("session"), Secret(stack.token))
 
 
 def main() -> None:
@@ -54,9 +46,10 @@ def main() -> None:
         running_stack(Path(data), **scenarios.ENVIRONMENT) as stack,
     ):
         for name in arguments.names or known:
-            log = record(stack, known[name])
             path = folder / f"{name}.jsonl"
-            log.write(path)
+            record(stack, known[name], path)
+            path.chmod(0o644)
+            log = GoldenLog.read(path)
             golden.write_lines(golden.decisions_file(path), list(log.decisions()))
             print(f"{path}: {len(log.events)} events")  # noqa: T201
 

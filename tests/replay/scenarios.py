@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from anthropic import Anthropic
@@ -21,8 +21,8 @@ from tests.doubles.messages_api import (
 from tests.e2e.driving import MODEL, TOOLSET, new_session, run_turn, send
 from tests.e2e.stack import Stack
 
-Scenario = Callable[[Stack, Anthropic], Iterator[str]]
-"""Names its session once that is there, then drives it to rest."""
+Scenario = Callable[[Stack, Anthropic], str]
+"""Drives one session to rest and answers its id."""
 
 ENVIRONMENT: Final = {"DROVER_MODEL_ATTEMPTS": "3"}
 """What the stack must be told, so that giving up does not take minutes."""
@@ -36,38 +36,38 @@ DESK: Final[dict[str, Any]] = {
 }
 
 
-def plain_turns(stack: Stack, client: Anthropic) -> Iterator[str]:
+def plain_turns(stack: Stack, client: Anthropic) -> str:
     stack.model.script(text("hello there"), thinking("hm", "and again"))
     session = new_session(client)
-    yield session.id
     run_turn(client, session.id, "hello")
     run_turn(client, session.id, "hello again")
+    return str(session.id)
 
 
-def queued_messages(stack: Stack, client: Anthropic) -> Iterator[str]:
+def queued_messages(stack: Stack, client: Anthropic) -> str:
     gate = Gate()
     stack.model.script(text("to the first").stall(gate), text("to the second"), text("to the last"))
     session = new_session(client)
-    yield session.id
     send(client, session.id, "first")
     gate.wait_reached()
     send(client, session.id, "second", "last")
     gate.release()
     stack.until_idle(client, session.id, answers=3)
+    return str(session.id)
 
 
-def tool_turns(stack: Stack, client: Anthropic) -> Iterator[str]:
+def tool_turns(stack: Stack, client: Anthropic) -> str:
     stack.model.script(
         tools(ToolUse("bash", {"command": "echo kept > note; cat note"}), say="let me see"),
         tools(ToolUse("read", {"file_path": "/workspace/note"})),
         text("done"),
     )
     session = new_session(client)
-    yield session.id
     run_turn(client, session.id, "work")
+    return str(session.id)
 
 
-def parallel_tools(stack: Stack, client: Anthropic) -> Iterator[str]:
+def parallel_tools(stack: Stack, client: Anthropic) -> str:
     stack.model.script(
         tools(
             ToolUse("bash", {"command": "echo one"}),
@@ -78,24 +78,24 @@ def parallel_tools(stack: Stack, client: Anthropic) -> Iterator[str]:
         text("done"),
     )
     session = new_session(client)
-    yield session.id
     run_turn(client, session.id, "work")
+    return str(session.id)
 
 
-def interrupted_model(stack: Stack, client: Anthropic) -> Iterator[str]:
+def interrupted_model(stack: Stack, client: Anthropic) -> str:
     gate = Gate()
     stack.model.script(text("never read").stall(gate, after="content_block_start"), text("better"))
     session = new_session(client)
-    yield session.id
     send(client, session.id, "work")
     gate.wait_reached()
     _interrupt(client, session.id)
     stack.until_idle(client, session.id, answers=0)
     gate.release()
     run_turn(client, session.id, "once more")
+    return str(session.id)
 
 
-def interrupted_tools(stack: Stack, client: Anthropic) -> Iterator[str]:
+def interrupted_tools(stack: Stack, client: Anthropic) -> str:
     stack.model.script(
         tools(
             ToolUse("bash", {"command": "touch begun; sleep 600"}),
@@ -104,15 +104,15 @@ def interrupted_tools(stack: Stack, client: Anthropic) -> Iterator[str]:
         text("better"),
     )
     session = new_session(client)
-    yield session.id
     send(client, session.id, "work")
     stack.wait_for((stack.workspace(session.id) / "begun").exists, "the command to begin")
     events: list[Any] = [{"type": "user.interrupt"}, _message("something else")]
     client.beta.sessions.events.send(session.id, events=events)
     stack.until_idle(client, session.id)
+    return str(session.id)
 
 
-def confirmations(stack: Stack, client: Anthropic) -> Iterator[str]:
+def confirmations(stack: Stack, client: Anthropic) -> str:
     stack.model.script(
         tools(
             ToolUse("bash", {"command": "echo allowed"}),
@@ -121,32 +121,32 @@ def confirmations(stack: Stack, client: Anthropic) -> Iterator[str]:
         text("as you wish"),
     )
     session = new_session(client, tools=[ASKING])
-    yield session.id
     calls = run_turn(client, session.id, "work")[-1].stop_reason.event_ids
     verdicts = ({"result": "allow"}, {"result": "deny", "deny_message": "not that one"})
     for call, verdict in zip(calls, verdicts, strict=True):
         answer: Any = {"type": "user.tool_confirmation", "tool_use_id": call, **verdict}
         client.beta.sessions.events.send(session.id, events=[answer])
     stack.until_idle(client, session.id)
+    return str(session.id)
 
 
-def custom_tools(stack: Stack, client: Anthropic) -> Iterator[str]:
+def custom_tools(stack: Stack, client: Anthropic) -> str:
     stack.model.script(
         tools(ToolUse("ask_desk", {"q": "open?"}), ToolUse("bash", {"command": "echo meanwhile"})),
         text("the desk is open"),
         tools(ToolUse("ask_desk", {"q": "still?"})),
     )
     session = new_session(client, tools=[TOOLSET, DESK])
-    yield session.id
     waits = run_turn(client, session.id, "ask")
     _answer(client, session.id, waits[-1].stop_reason.event_ids[0])
     stack.until_idle(client, session.id)
     run_turn(client, session.id, "ask again")
     _interrupt(client, session.id)
     stack.until_idle(client, session.id)
+    return str(session.id)
 
 
-def model_errors(stack: Stack, client: Anthropic) -> Iterator[str]:
+def model_errors(stack: Stack, client: Anthropic) -> str:
     stack.model.script(
         error(529, retry_after_ms=10),
         stream_error("overloaded_error"),
@@ -156,12 +156,12 @@ def model_errors(stack: Stack, client: Anthropic) -> Iterator[str]:
         text("well again"),
     )
     session = new_session(client)
-    yield session.id
     for words in ("goes well", "exhausts", "is refused", "goes on"):
         run_turn(client, session.id, words)
+    return str(session.id)
 
 
-def odd_endings(stack: Stack, client: Anthropic) -> Iterator[str]:
+def odd_endings(stack: Stack, client: Anthropic) -> str:
     stack.model.script(
         max_tokens("cut off"),
         text("continued"),
@@ -169,48 +169,48 @@ def odd_endings(stack: Stack, client: Anthropic) -> Iterator[str]:
         text("something harmless"),
     )
     session = new_session(client)
-    yield session.id
     for words in ("be long", "be evil", "be kind"):
         run_turn(client, session.id, words)
+    return str(session.id)
 
 
-def brain_killed_in_a_model_request(stack: Stack, client: Anthropic) -> Iterator[str]:
+def brain_killed_in_a_model_request(stack: Stack, client: Anthropic) -> str:
     gate = Gate()
     stack.model.script(text("lost").stall(gate, after="content_block_start"), text("by the next"))
     session = new_session(client)
-    yield session.id
     send(client, session.id, "work")
     gate.wait_reached()
     _kill_brains(stack)
     gate.release()
     stack.until_idle(client, session.id)
+    return str(session.id)
 
 
-def brain_killed_in_a_tool_call(stack: Stack, client: Anthropic) -> Iterator[str]:
+def brain_killed_in_a_tool_call(stack: Stack, client: Anthropic) -> str:
     wait = "touch begun; while [ ! -e go ]; do sleep 0.05; done; echo went"
     stack.model.script(tools(ToolUse("bash", {"command": wait})), text("finished"))
     session = new_session(client)
-    yield session.id
     send(client, session.id, "work")
     workspace = stack.workspace(session.id)
     stack.wait_for((workspace / "begun").exists, "the command to begin")
     _kill_brains(stack)
     (workspace / "go").touch()
     stack.until_idle(client, session.id)
+    return str(session.id)
 
 
-def updated_and_archived(stack: Stack, client: Anthropic) -> Iterator[str]:
+def updated_and_archived(stack: Stack, client: Anthropic) -> str:
     stack.model.script(
         text("without tools"), tools(ToolUse("bash", {"command": "true"})), text("ok")
     )
     agent = client.beta.agents.create(name="clerk", model=MODEL, tools=[])
     environment = client.beta.environments.create(name=f"desk-{agent.id}")
     session = client.beta.sessions.create(agent=agent.id, environment_id=environment.id)
-    yield session.id
     run_turn(client, session.id, "hello")
     client.beta.sessions.update(session.id, agent={"tools": [TOOLSET]}, title="with tools now")
     run_turn(client, session.id, "work")
     client.beta.sessions.archive(session.id)
+    return str(session.id)
 
 
 ALL: Final[tuple[Scenario, ...]] = (
