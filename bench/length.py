@@ -138,7 +138,7 @@ async def _turns(report: Report, long: _Long, name: str, *, rounds: int) -> None
         measured = Distribution(tuple(took[f"long, {temper}"]))
         report.latency(f"{name}: {temper} turn behind {WORKED:,} events", measured)
         net = {kind: p50[f"{kind}, {temper}"] - p50[f"{kind}, bare"] for kind in ("fresh", "long")}
-        # The SDK alone takes longer over a long history than a brain that has it ready: then, 0.
-        ratio = max(0.0, net["long"]) / net["fresh"]
-        label = f"{name}: {temper} turn behind {WORKED:,} events ÷ fresh, net of bare"
-        report.figure(label, ratio, "×", TURN_GOAL)
+        label = f"{name}: {temper} turn behind {WORKED:,} events ÷ fresh"
+        report.figure(label, p50[f"long, {temper}"] / p50[f"fresh, {temper}"], "×")
+        # Below 0 where the SDK alone takes longer over a long history than a brain that has it ready.
+        report.figure(f"{label}, net of bare", net["long"] / net["fresh"], "×", TURN_GOAL)
