@@ -140,5 +140,5 @@ async def _turns(report: Report, long: _Long, name: str, *, rounds: int) -> None
         net = {kind: p50[f"{kind}, {temper}"] - p50[f"{kind}, bare"] for kind in ("fresh", "long")}
         label = f"{name}: {temper} turn behind {WORKED:,} events ÷ fresh"
         report.figure(label, p50[f"long, {temper}"] / p50[f"fresh, {temper}"], "×")
-        # Below 0 where the SDK alone takes longer over a long history than a brain that has it ready.
+        # Below 0 where the SDK takes longer over a long history than a brain that has it ready.
         report.figure(f"{label}, net of bare", net["long"] / net["fresh"], "×", TURN_GOAL)
