@@ -286,8 +286,9 @@ class Sessions(Asked, session_service_pb2_grpc.SessionServiceServicer):
         try:
             position = self.log[-1].id if self.log else ""
             marks = ((POSITION, position),) if self.marks_position else ()
-            await context.send_initial_metadata(marks)
+            # Noted before it is told: who has the answer may look at once, or stop the service.
             await self._note_stream("opened")
+            await context.send_initial_metadata(marks)
             for event in missed:
                 yield {"event": event}
             while (frame := await feed.get()) is not None:
@@ -301,8 +302,8 @@ class Sessions(Asked, session_service_pb2_grpc.SessionServiceServicer):
             self._feeds.discard(feed)
 
     async def _note_stream(self, what: str) -> None:
+        setattr(self, what, getattr(self, what) + 1)  # at once, also for who does not wait
         async with self._changed:
-            setattr(self, what, getattr(self, what) + 1)
             self._changed.notify_all()
 
 
