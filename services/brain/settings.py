@@ -28,6 +28,9 @@ class BrainSettings(Settings):
     state_cache_bytes: int = Field(
         default=64 * 1024 * 1024, ge=0, description="Memory for the states of sessions at rest."
     )
+    models_file: Path | None = Field(
+        default=None, description="JSON file with models and prices of yours, over those shipped."
+    )
     sync_points: Path | None = Field(
         default=None,
         description="For tests only: directory of files that hold or kill this brain at points.",

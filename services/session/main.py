@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import grpc.aio
 from pydantic import Field
@@ -69,6 +70,9 @@ class SessionSettings(DatabaseSettings):
         default=60.0,
         gt=0,
         description="A session that works, or should, and gets no event for so long is told of.",
+    )
+    models_file: Path | None = Field(
+        default=None, description="JSON file with models and prices of yours, over those shipped."
     )
 
 
