@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 Role = Literal["user", "assistant"]
 
@@ -57,6 +57,17 @@ class Transcript:
         """Puts `new` where the block `old` stands in the last message, if it stands there."""
         if old in self._open:
             self._open[self._open.index(old)] = new
+
+    def dump(self) -> tuple[bytearray, int, Role | None, list[bytes]]:
+        """All of it, for a checkpoint. Not a copy."""
+        return self._closed, self._last_user, self._role, self._open
+
+    @classmethod
+    def load(cls, dumped: tuple[bytearray, int, Role | None, list[bytes]]) -> Self:
+        """The transcript that `dump` told of. Takes its parts over."""
+        self = cls()
+        self._closed, self._last_user, self._role, self._open = dumped
+        return self
 
     def __len__(self) -> int:
         return len(self._closed) + sum(map(len, self._open))

@@ -157,6 +157,17 @@ calls = Table(
     Column("result_id", String, nullable=False),
 )
 
+# What a brain has folded a session's log into, up to `seq`. Of use to the next one of its format.
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    _session_id(primary_key=True),
+    Column("harness", String, nullable=False),
+    Column("version", String, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
 releases = Table(
     "hand_releases",
     metadata,

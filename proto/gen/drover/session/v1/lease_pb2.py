@@ -25,12 +25,13 @@ _sym_db = _symbol_database.Default()
 from drover.api.v1 import annotations_pb2 as drover_dot_api_dot_v1_dot_annotations__pb2
 from drover.event.v1 import event_pb2 as drover_dot_event_dot_v1_dot_event__pb2
 from drover.event.v1 import usage_pb2 as drover_dot_event_dot_v1_dot_usage__pb2
+from drover.session.v1 import checkpoint_pb2 as drover_dot_session_dot_v1_dot_checkpoint__pb2
 from drover.session.v1 import preview_pb2 as drover_dot_session_dot_v1_dot_preview__pb2
 from drover.session.v1 import session_pb2 as drover_dot_session_dot_v1_dot_session__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x64rover/session/v1/lease.proto\x12\x11\x64rover.session.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1b\x64rover/event/v1/event.proto\x1a\x1b\x64rover/event/v1/usage.proto\x1a\x1f\x64rover/session/v1/preview.proto\x1a\x1f\x64rover/session/v1/session.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"O\n\x10HoldLeaseRequest\x12;\n\x08requests\x18\x01 \x03(\x0b\x32\x1f.drover.session.v1.LeaseRequestB\x08\xaa\x8b&\x04\"\x02\x08\x01\"\xe1\x01\n\x0cLeaseRequest\x12,\n\x04open\x18\x01 \x01(\x0b\x32\x1c.drover.session.v1.OpenLeaseH\x00\x12\x31\n\x06\x61ppend\x18\x02 \x01(\x0b\x32\x1f.drover.session.v1.AppendEventsH\x00\x12.\n\x05renew\x18\x03 \x01(\x0b\x32\x1d.drover.session.v1.RenewLeaseH\x00\x12-\n\x07preview\x18\x04 \x01(\x0b\x32\x1a.drover.session.v1.PreviewH\x00\x42\x11\n\x07request\x12\x06\x9a\x8b&\x02\x10\x01\"\x84\x01\n\tOpenLease\x12\x1f\n\nsession_id\x18\x01 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\x12\x1b\n\x06holder\x18\x02 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\x12\x1c\n\ngeneration\x18\x03 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x1b\n\tafter_seq\x18\x04 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\"\xc0\x01\n\x0c\x41ppendEvents\x12\x12\n\nrequest_id\x18\x01 \x01(\x03\x12&\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x16.drover.event.v1.Event\x12\x34\n\x04take\x18\x03 \x01(\x0e\x32\x1c.drover.session.v1.TakeInputB\x08\xaa\x8b&\x04\x32\x02\x08\x01\x12\x0f\n\x07release\x18\x04 \x01(\x08\x12-\n\x05usage\x18\x05 \x01(\x0b\x32\x1e.drover.event.v1.UsageSnapshot\"\x0c\n\nRenewLease\"H\n\x11HoldLeaseResponse\x12\x33\n\tresponses\x18\x01 \x03(\x0b\x32 .drover.session.v1.LeaseResponse\"\x98\x02\n\rLeaseResponse\x12\x30\n\x06opened\x18\x01 \x01(\x0b\x32\x1e.drover.session.v1.LeaseOpenedH\x00\x12*\n\x03log\x18\x02 \x01(\x0b\x32\x1b.drover.session.v1.LogSliceH\x00\x12/\n\x08\x61ppended\x18\x03 \x01(\x0b\x32\x1b.drover.session.v1.AppendedH\x00\x12\x32\n\x07renewed\x18\x04 \x01(\x0b\x32\x1f.drover.session.v1.LeaseRenewedH\x00\x12\x38\n\rinput_waiting\x18\x05 \x01(\x0b\x32\x1f.drover.session.v1.InputWaitingH\x00\x42\n\n\x08response\"\xc1\x01\n\x0bLeaseOpened\x12\x12\n\ngeneration\x18\x01 \x01(\x03\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07session\x18\x03 \x01(\x0b\x32\x1a.drover.session.v1.Session\x12\x10\n\x08head_seq\x18\x04 \x01(\x03\x12.\n\x05input\x18\x05 \x01(\x0b\x32\x1f.drover.session.v1.InputWaiting\"2\n\x08LogSlice\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.drover.event.v1.Event\"\xd8\x01\n\x08\x41ppended\x12\x12\n\nrequest_id\x18\x01 \x01(\x03\x12%\n\x05taken\x18\x02 \x03(\x0b\x32\x16.drover.event.v1.Event\x12&\n\x06others\x18\x03 \x03(\x0b\x32\x16.drover.event.v1.Event\x12\x10\n\x08head_seq\x18\x04 \x01(\x03\x12.\n\x05input\x18\x05 \x01(\x0b\x32\x1f.drover.session.v1.InputWaiting\x12\x10\n\x08released\x18\x06 \x01(\x08\x12\x15\n\rinput_pending\x18\x07 \x01(\x08\"?\n\x0cLeaseRenewed\x12/\n\x0b\x65xpire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"[\n\x0cInputWaiting\x12\x11\n\tinterrupt\x18\x01 \x01(\x08\x12\x14\n\x0c\x63onfirmation\x18\x02 \x01(\x08\x12\x0f\n\x07message\x18\x03 \x01(\x08\x12\x11\n\tlog_grown\x18\x04 \x01(\x08*h\n\tTakeInput\x12\x1a\n\x16TAKE_INPUT_UNSPECIFIED\x10\x00\x12\x16\n\x12TAKE_INPUT_CONTROL\x10\x01\x12\x13\n\x0fTAKE_INPUT_NEXT\x10\x02\x12\x12\n\x0eTAKE_INPUT_ALL\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x64rover/session/v1/lease.proto\x12\x11\x64rover.session.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1b\x64rover/event/v1/event.proto\x1a\x1b\x64rover/event/v1/usage.proto\x1a\"drover/session/v1/checkpoint.proto\x1a\x1f\x64rover/session/v1/preview.proto\x1a\x1f\x64rover/session/v1/session.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"O\n\x10HoldLeaseRequest\x12;\n\x08requests\x18\x01 \x03(\x0b\x32\x1f.drover.session.v1.LeaseRequestB\x08\xaa\x8b&\x04\"\x02\x08\x01\"\xe1\x01\n\x0cLeaseRequest\x12,\n\x04open\x18\x01 \x01(\x0b\x32\x1c.drover.session.v1.OpenLeaseH\x00\x12\x31\n\x06\x61ppend\x18\x02 \x01(\x0b\x32\x1f.drover.session.v1.AppendEventsH\x00\x12.\n\x05renew\x18\x03 \x01(\x0b\x32\x1d.drover.session.v1.RenewLeaseH\x00\x12-\n\x07preview\x18\x04 \x01(\x0b\x32\x1a.drover.session.v1.PreviewH\x00\x42\x11\n\x07request\x12\x06\x9a\x8b&\x02\x10\x01\"\xcf\x01\n\tOpenLease\x12\x1f\n\nsession_id\x18\x01 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\x12\x1b\n\x06holder\x18\x02 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\x12\x1c\n\ngeneration\x18\x03 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x1b\n\tafter_seq\x18\x04 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12I\n\x12\x63heckpoint_formats\x18\x05 \x03(\x0b\x32#.drover.session.v1.CheckpointFormatB\x08\xaa\x8b&\x04\"\x02\x10@\"\xc0\x01\n\x0c\x41ppendEvents\x12\x12\n\nrequest_id\x18\x01 \x01(\x03\x12&\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x16.drover.event.v1.Event\x12\x34\n\x04take\x18\x03 \x01(\x0e\x32\x1c.drover.session.v1.TakeInputB\x08\xaa\x8b&\x04\x32\x02\x08\x01\x12\x0f\n\x07release\x18\x04 \x01(\x08\x12-\n\x05usage\x18\x05 \x01(\x0b\x32\x1e.drover.event.v1.UsageSnapshot\"\x0c\n\nRenewLease\"H\n\x11HoldLeaseResponse\x12\x33\n\tresponses\x18\x01 \x03(\x0b\x32 .drover.session.v1.LeaseResponse\"\x98\x02\n\rLeaseResponse\x12\x30\n\x06opened\x18\x01 \x01(\x0b\x32\x1e.drover.session.v1.LeaseOpenedH\x00\x12*\n\x03log\x18\x02 \x01(\x0b\x32\x1b.drover.session.v1.LogSliceH\x00\x12/\n\x08\x61ppended\x18\x03 \x01(\x0b\x32\x1b.drover.session.v1.AppendedH\x00\x12\x32\n\x07renewed\x18\x04 \x01(\x0b\x32\x1f.drover.session.v1.LeaseRenewedH\x00\x12\x38\n\rinput_waiting\x18\x05 \x01(\x0b\x32\x1f.drover.session.v1.InputWaitingH\x00\x42\n\n\x08response\"\xf4\x01\n\x0bLeaseOpened\x12\x12\n\ngeneration\x18\x01 \x01(\x03\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07session\x18\x03 \x01(\x0b\x32\x1a.drover.session.v1.Session\x12\x10\n\x08head_seq\x18\x04 \x01(\x03\x12.\n\x05input\x18\x05 \x01(\x0b\x32\x1f.drover.session.v1.InputWaiting\x12\x31\n\ncheckpoint\x18\x06 \x01(\x0b\x32\x1d.drover.session.v1.Checkpoint\"2\n\x08LogSlice\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.drover.event.v1.Event\"\xd8\x01\n\x08\x41ppended\x12\x12\n\nrequest_id\x18\x01 \x01(\x03\x12%\n\x05taken\x18\x02 \x03(\x0b\x32\x16.drover.event.v1.Event\x12&\n\x06others\x18\x03 \x03(\x0b\x32\x16.drover.event.v1.Event\x12\x10\n\x08head_seq\x18\x04 \x01(\x03\x12.\n\x05input\x18\x05 \x01(\x0b\x32\x1f.drover.session.v1.InputWaiting\x12\x10\n\x08released\x18\x06 \x01(\x08\x12\x15\n\rinput_pending\x18\x07 \x01(\x08\"?\n\x0cLeaseRenewed\x12/\n\x0b\x65xpire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"[\n\x0cInputWaiting\x12\x11\n\tinterrupt\x18\x01 \x01(\x08\x12\x14\n\x0c\x63onfirmation\x18\x02 \x01(\x08\x12\x0f\n\x07message\x18\x03 \x01(\x08\x12\x11\n\tlog_grown\x18\x04 \x01(\x08*h\n\tTakeInput\x12\x1a\n\x16TAKE_INPUT_UNSPECIFIED\x10\x00\x12\x16\n\x12TAKE_INPUT_CONTROL\x10\x01\x12\x13\n\x0fTAKE_INPUT_NEXT\x10\x02\x12\x12\n\x0eTAKE_INPUT_ALL\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,32 +50,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPENLEASE'].fields_by_name['generation']._serialized_options = b'\252\213&\004\032\002\010\000'
   _globals['_OPENLEASE'].fields_by_name['after_seq']._loaded_options = None
   _globals['_OPENLEASE'].fields_by_name['after_seq']._serialized_options = b'\252\213&\004\032\002\010\000'
+  _globals['_OPENLEASE'].fields_by_name['checkpoint_formats']._loaded_options = None
+  _globals['_OPENLEASE'].fields_by_name['checkpoint_formats']._serialized_options = b'\252\213&\004\"\002\020@'
   _globals['_APPENDEVENTS'].fields_by_name['take']._loaded_options = None
   _globals['_APPENDEVENTS'].fields_by_name['take']._serialized_options = b'\252\213&\0042\002\010\001'
-  _globals['_TAKEINPUT']._serialized_start=1877
-  _globals['_TAKEINPUT']._serialized_end=1981
-  _globals['_HOLDLEASEREQUEST']._serialized_start=242
-  _globals['_HOLDLEASEREQUEST']._serialized_end=321
-  _globals['_LEASEREQUEST']._serialized_start=324
-  _globals['_LEASEREQUEST']._serialized_end=549
-  _globals['_OPENLEASE']._serialized_start=552
-  _globals['_OPENLEASE']._serialized_end=684
-  _globals['_APPENDEVENTS']._serialized_start=687
-  _globals['_APPENDEVENTS']._serialized_end=879
-  _globals['_RENEWLEASE']._serialized_start=881
-  _globals['_RENEWLEASE']._serialized_end=893
-  _globals['_HOLDLEASERESPONSE']._serialized_start=895
-  _globals['_HOLDLEASERESPONSE']._serialized_end=967
-  _globals['_LEASERESPONSE']._serialized_start=970
-  _globals['_LEASERESPONSE']._serialized_end=1250
-  _globals['_LEASEOPENED']._serialized_start=1253
-  _globals['_LEASEOPENED']._serialized_end=1446
-  _globals['_LOGSLICE']._serialized_start=1448
-  _globals['_LOGSLICE']._serialized_end=1498
-  _globals['_APPENDED']._serialized_start=1501
-  _globals['_APPENDED']._serialized_end=1717
-  _globals['_LEASERENEWED']._serialized_start=1719
-  _globals['_LEASERENEWED']._serialized_end=1782
-  _globals['_INPUTWAITING']._serialized_start=1784
-  _globals['_INPUTWAITING']._serialized_end=1875
+  _globals['_TAKEINPUT']._serialized_start=2039
+  _globals['_TAKEINPUT']._serialized_end=2143
+  _globals['_HOLDLEASEREQUEST']._serialized_start=278
+  _globals['_HOLDLEASEREQUEST']._serialized_end=357
+  _globals['_LEASEREQUEST']._serialized_start=360
+  _globals['_LEASEREQUEST']._serialized_end=585
+  _globals['_OPENLEASE']._serialized_start=588
+  _globals['_OPENLEASE']._serialized_end=795
+  _globals['_APPENDEVENTS']._serialized_start=798
+  _globals['_APPENDEVENTS']._serialized_end=990
+  _globals['_RENEWLEASE']._serialized_start=992
+  _globals['_RENEWLEASE']._serialized_end=1004
+  _globals['_HOLDLEASERESPONSE']._serialized_start=1006
+  _globals['_HOLDLEASERESPONSE']._serialized_end=1078
+  _globals['_LEASERESPONSE']._serialized_start=1081
+  _globals['_LEASERESPONSE']._serialized_end=1361
+  _globals['_LEASEOPENED']._serialized_start=1364
+  _globals['_LEASEOPENED']._serialized_end=1608
+  _globals['_LOGSLICE']._serialized_start=1610
+  _globals['_LOGSLICE']._serialized_end=1660
+  _globals['_APPENDED']._serialized_start=1663
+  _globals['_APPENDED']._serialized_end=1879
+  _globals['_LEASERENEWED']._serialized_start=1881
+  _globals['_LEASERENEWED']._serialized_end=1944
+  _globals['_INPUTWAITING']._serialized_start=1946
+  _globals['_INPUTWAITING']._serialized_end=2037
 # @@protoc_insertion_point(module_scope)

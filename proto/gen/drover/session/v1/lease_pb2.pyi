@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from drover.event.v1 import event_pb2 as _event_pb2
 from drover.event.v1 import usage_pb2 as _usage_pb2
+from drover.session.v1 import checkpoint_pb2 as _checkpoint_pb2
 from drover.session.v1 import preview_pb2 as _preview_pb2
 from drover.session.v1 import session_pb2 as _session_pb2
 from google.protobuf import descriptor as _descriptor
@@ -128,6 +129,7 @@ class OpenLease(_message.Message):
     HOLDER_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     AFTER_SEQ_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FORMATS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     holder: _builtins.str
     """Names the holder in logs."""
@@ -135,6 +137,12 @@ class OpenLease(_message.Message):
     """The generation to take up again. 0 takes a new lease."""
     after_seq: _builtins.int
     """The log is sent from behind this position: what the brain has seen of it."""
+    @_builtins.property
+    def checkpoint_formats(self) -> _containers.RepeatedCompositeFieldContainer[_checkpoint_pb2.CheckpointFormat]:
+        """The checkpoints that the brain can read, if it has seen nothing of the log
+        (`after_seq` is 0). None: it wants the whole log.
+        """
+
     def __init__(
         self,
         *,
@@ -142,10 +150,11 @@ class OpenLease(_message.Message):
         holder: _builtins.str = ...,
         generation: _builtins.int = ...,
         after_seq: _builtins.int = ...,
+        checkpoint_formats: _abc.Iterable[_checkpoint_pb2.CheckpointFormat] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "generation", b"generation", "holder", b"holder", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "checkpoint_formats", b"checkpoint_formats", "generation", b"generation", "holder", b"holder", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -287,6 +296,7 @@ class LeaseOpened(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     HEAD_SEQ_FIELD_NUMBER: _builtins.int
     INPUT_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     head_seq: _builtins.int
     """The log's last position. Slices follow until it is reached."""
@@ -296,6 +306,12 @@ class LeaseOpened(_message.Message):
     def session(self) -> _session_pb2.Session: ...
     @_builtins.property
     def input(self) -> Global___InputWaiting: ...
+    @_builtins.property
+    def checkpoint(self) -> _checkpoint_pb2.Checkpoint:
+        """What an earlier brain has folded of the log, in one of the formats asked
+        for. The log then follows from behind its position.
+        """
+
     def __init__(
         self,
         *,
@@ -304,10 +320,11 @@ class LeaseOpened(_message.Message):
         session: _session_pb2.Session | None = ...,
         head_seq: _builtins.int = ...,
         input: Global___InputWaiting | None = ...,
+        checkpoint: _checkpoint_pb2.Checkpoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "input", b"input", "session", b"session"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "expire_time", b"expire_time", "input", b"input", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "generation", b"generation", "head_seq", b"head_seq", "input", b"input", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "expire_time", b"expire_time", "generation", b"generation", "head_seq", b"head_seq", "input", b"input", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
