@@ -47,7 +47,7 @@ async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
     token = settings.token()
     sessions = await stack.enter_async_context(open_channel(settings.address_of("session"), token))
     hands = await stack.enter_async_context(open_channel(settings.address_of("hands"), token))
-    model = await stack.enter_async_context(open_model(os.environ))
+    model = await stack.enter_async_context(open_model(os.environ, settings.model_provider))
     points: SyncPoints = NoSyncPoints()
     if settings.sync_points is not None:
         points = FileSyncPoints(settings.sync_points)
@@ -66,6 +66,7 @@ async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
             clock=SystemClock(),
             ids=new_id,
             points=points,
+            judge_seconds=settings.judge_seconds,
         ),
         cache=StateCache(max_bytes=settings.state_cache_bytes),
     )

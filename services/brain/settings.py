@@ -7,10 +7,17 @@ from pathlib import Path
 from pydantic import Field
 
 from chassis.settings import Settings
+from services.brain.model.access import Provider
 
 
 class BrainSettings(Settings):
     """Settings of one brain. The model's are the SDK's own: ANTHROPIC_API_KEY and so on."""
+
+    model_provider: Provider = Field(
+        default=Provider.ANTHROPIC,
+        description="Who serves the models: anthropic (or any server that speaks the Messages API),"
+        " bedrock, bedrock_mantle, aws, vertex, google_cloud or foundry.",
+    )
 
     brain_name: str = Field(default="brain", description="Names this brain in logs and leases.")
     max_sessions: int = Field(
@@ -24,6 +31,11 @@ class BrainSettings(Settings):
     )
     model_attempts: int = Field(
         default=8, ge=1, description="Times a model request is made before the turn is given up."
+    )
+    judge_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        description="Seconds to judge calls under the policy auto; then a person is asked.",
     )
     state_cache_bytes: int = Field(
         default=64 * 1024 * 1024, ge=0, description="Memory for the states of sessions at rest."

@@ -14,11 +14,12 @@ import asyncio
 import time
 from contextlib import asynccontextmanager
 from email.utils import mktime_tz, parsedate_tz
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import orjson
 
 from services.brain.model.failures import broken_off, refused
+from services.brain.model.platform import AnthropicApi
 from services.brain.model.port import ModelError, ModelErrorKind
 
 if TYPE_CHECKING:
@@ -27,29 +28,25 @@ if TYPE_CHECKING:
     import anthropic
     import httpx2
 
-    from chassis.secret import Secret
+    from services.brain.model.platform import Frame, Platform
 
 _CONNECT_TIMEOUT = 5.0
 _DRAIN_TIMEOUT = 0.25
 
+# Headers of a request that hold a credential.
+_SECRETS = ("authorization", "x-api-key", "api-key", "x-amz-security-token")
+
 
 class AnthropicModelClient:
-    """`ModelClient` over `anthropic.AsyncAnthropic`, which is imported when it is first needed.
+    """`ModelClient` over one of the SDK's clients, which is imported when it is first needed.
 
-    Without arguments the SDK reads its environment: ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN,
-    ANTHROPIC_BASE_URL and its profiles. `silence` is how many seconds may pass without a byte
-    from the model before the connection counts as lost (the API sends pings while it thinks).
+    `platform` says where the model is served from, Anthropic's own API if none is given. `silence`
+    is how many seconds may pass without a byte from the model before the connection counts as lost
+    (the API sends pings while it thinks).
     """
 
-    def __init__(
-        self,
-        *,
-        api_key: Secret | None = None,
-        base_url: str | None = None,
-        silence: float = 600.0,
-    ) -> None:
-        self._api_key = api_key
-        self._base_url = base_url
+    def __init__(self, platform: Platform | None = None, *, silence: float = 600.0) -> None:
+        self._platform = platform or AnthropicApi()
         self._silence = silence
         self._building = asyncio.Lock()
         self._client: anthropic.AsyncAnthropic | None = None
@@ -79,8 +76,8 @@ class AnthropicModelClient:
     ) -> AsyncIterator[AsyncIterator[Mapping[str, Any]]]:
         """See `ModelClient.stream`."""
         client = await self._connected()
-        response = await _post(client, body, betas)
-        events = _RawEvents(response, client)
+        response = await _post(client, self._platform, body, betas)
+        events = _RawEvents(response, self._platform)
         try:
             yield events
             await events.drain()
@@ -95,24 +92,18 @@ class AnthropicModelClient:
             return self._client
 
     def _build(self) -> anthropic.AsyncAnthropic:
-        import anthropic  # noqa: PLC0415  # a second of import, wanted by few processes
-        import httpx2  # noqa: PLC0415
+        import httpx2  # noqa: PLC0415  # a second of import with the SDK, wanted by few processes
 
+        timeout = httpx2.Timeout(self._silence, connect=_CONNECT_TIMEOUT)
         try:
-            return anthropic.AsyncAnthropic(
-                api_key=None if self._api_key is None else self._api_key.open(),
-                base_url=self._base_url,
-                max_retries=0,  # the harness retries: it knows what the turn has shown
-                timeout=httpx2.Timeout(self._silence, connect=_CONNECT_TIMEOUT),
-                open_telemetry=False,  # the harness has its own `chat` span
-            )
-        except anthropic.AnthropicError as error:
-            failure = _unusable(error)
+            return self._platform.build(timeout)
+        except _misconfigured(self._platform) as error:
+            failure = _unusable(error, self._platform)
         raise failure
 
 
 async def _post(
-    client: anthropic.AsyncAnthropic, body: bytes, betas: Sequence[str]
+    client: anthropic.AsyncAnthropic, platform: Platform, body: bytes, betas: Sequence[str]
 ) -> httpx2.Response:
     """Send `body`; the answer, its status checked and its stream unread.
 
@@ -122,16 +113,19 @@ async def _post(
     import anthropic  # noqa: PLC0415
     import httpx2  # noqa: PLC0415
 
+    sent: httpx2.Request | None = None
     try:
+        letter = platform.address(client, body, betas)
         response = await client.post(
-            "/v1/messages?beta=true" if betas else "/v1/messages",
+            letter.path,
             cast_to=cast("Any", httpx2.Response),
-            content=body,
-            options={"headers": {"anthropic-beta": ",".join(betas)} if betas else {}},
+            content=letter.body,
+            options={"headers": dict(letter.headers)},
             stream=True,
             stream_cls=anthropic.AsyncStream[object],
         )
     except anthropic.APIStatusError as error:
+        sent = error.request
         failure = refused(
             error.status_code,
             error.body,
@@ -141,13 +135,12 @@ async def _post(
         )
     except anthropic.APIConnectionError as error:
         failure = _unreachable(error)
-    except (anthropic.AnthropicError, TypeError) as error:
-        # TypeError is how the SDK says that it has no credential at all.
-        failure = _unusable(error)
+    except _misconfigured(platform) as error:
+        failure = _unusable(error, platform)
     else:
         raw = cast("httpx2.Response", response)
         content_type = raw.headers.get("content-type", "")
-        if content_type.startswith("text/event-stream"):
+        if content_type.startswith(platform.content_type):
             return raw
         await raw.aclose()
         failure = ModelError(
@@ -156,28 +149,18 @@ async def _post(
             status=raw.status_code,
             retryable=False,
         )
-    raise _redacted(failure, client)
-
-
-class _Frame(Protocol):
-    """One server-sent event, as the SDK takes it off the wire."""
-
-    @property
-    def event(self) -> str | None: ...
-    @property
-    def data(self) -> str: ...
+    raise failure if sent is None else _redacted(failure, sent)
 
 
 class _RawEvents:
     """The events of one answer, until `message_stop`."""
 
-    def __init__(self, response: httpx2.Response, client: anthropic.AsyncAnthropic) -> None:
-        import anthropic  # noqa: PLC0415
+    def __init__(self, response: httpx2.Response, platform: Platform) -> None:
         import httpx2  # noqa: PLC0415
 
-        self._client = client
+        self._sent = response.request
         self._lost = (httpx2.TransportError, httpx2.DecodingError, httpx2.StreamError)
-        self._frames = cast("AsyncGenerator[_Frame]", anthropic.AsyncStream.raw_events(response))
+        self._frames: AsyncGenerator[Frame] = platform.frames(response)
         self._stopped = False
 
     def __aiter__(self) -> Self:
@@ -207,7 +190,7 @@ class _RawEvents:
                 retryable=True,
             )
         self._stopped = True
-        raise _redacted(failure, self._client)
+        raise _redacted(failure, self._sent)
 
     async def drain(self) -> None:
         """After `message_stop`, read the end of the body, so that the connection can be reused.
@@ -246,18 +229,28 @@ def _unreachable(error: anthropic.APIConnectionError) -> ModelError:
     return _cut(f"the model's API could not be reached ({cause.__name__})")
 
 
-def _unusable(error: Exception) -> ModelError:
+def _misconfigured(platform: Platform) -> tuple[type[Exception], ...]:
+    """What says that settings or credentials are missing: the SDK uses all of these for it."""
+    import anthropic  # noqa: PLC0415
+
+    own = (anthropic.AnthropicError, TypeError, ValueError, RuntimeError)
+    return (*own, *platform.failures())
+
+
+def _unusable(error: Exception, platform: Platform) -> ModelError:
+    """No credential, or not enough settings. `retryable` is google-auth's word for a bad moment."""
     return ModelError(
         ModelErrorKind.AUTHENTICATION,
         f"no usable credential for the model's API ({type(error).__name__}): "
-        "set ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN",
-        retryable=False,
+        f"check {platform.advice}",
+        retryable=getattr(error, "retryable", False) is True,
     )
 
 
-def _redacted(failure: ModelError, client: anthropic.AsyncAnthropic) -> ModelError:
-    """`failure` with the client's own secrets struck out: some servers quote the key they got."""
-    for secret in (client.api_key, client.auth_token):
+def _redacted(failure: ModelError, sent: httpx2.Request) -> ModelError:
+    """`failure` with the request's own secrets struck out: some servers quote what they got."""
+    for name in _SECRETS:
+        secret = sent.headers.get(name, "").removeprefix("Bearer ")
         if secret and secret in failure.message:
             failure.message = failure.message.replace(secret, "***")
             failure.args = (failure.message,)

@@ -13,6 +13,7 @@ import pytest
 
 from chassis.secret import Secret
 from services.brain.model.anthropic_client import AnthropicModelClient
+from services.brain.model.platform import AnthropicApi
 from services.brain.model.port import ModelClient, ModelError, ModelErrorKind
 from tests.doubles.messages_api import (
     Block,
@@ -39,9 +40,13 @@ def api() -> Iterator[MessagesApi]:
         yield double
 
 
+def _at(base_url: str, key: str = KEY) -> AnthropicApi:
+    return AnthropicApi(api_key=Secret(key), base_url=base_url)
+
+
 @pytest.fixture
 async def client(api: MessagesApi) -> AsyncIterator[AnthropicModelClient]:
-    async with AnthropicModelClient(api_key=Secret(KEY), base_url=api.base_url) as opened:
+    async with AnthropicModelClient(_at(api.base_url)) as opened:
         yield opened
 
 
@@ -281,7 +286,7 @@ async def test_an_answer_that_is_no_stream_is_refused(
 async def test_a_server_that_is_not_there_is_a_lost_connection() -> None:
     with running() as gone:
         base_url = gone.base_url
-    async with AnthropicModelClient(api_key=Secret(KEY), base_url=base_url) as client:
+    async with AnthropicModelClient(_at(base_url)) as client:
         failure = await _failure(client)
     assert (failure.kind, failure.retryable) == (ModelErrorKind.CONNECTION, True)
 
@@ -289,9 +294,7 @@ async def test_a_server_that_is_not_there_is_a_lost_connection() -> None:
 async def test_a_silent_model_is_a_lost_connection(api: MessagesApi) -> None:
     gate = Gate()
     api.script(text("hello").stall(gate, after="message_start"))
-    async with AnthropicModelClient(
-        api_key=Secret(KEY), base_url=api.base_url, silence=0.05
-    ) as client:
+    async with AnthropicModelClient(_at(api.base_url), silence=0.05) as client:
         failure = await _failure(client)
     assert failure.kind is ModelErrorKind.CONNECTION
 
@@ -302,7 +305,7 @@ async def test_no_credential_at_all_is_an_authentication_error(
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-    async with AnthropicModelClient(base_url=api.base_url) as client:
+    async with AnthropicModelClient(AnthropicApi(base_url=api.base_url)) as client:
         failure = await _failure(client)
     assert (failure.kind, failure.retryable) == (ModelErrorKind.AUTHENTICATION, False)
     assert api.requests == []
@@ -332,7 +335,7 @@ async def test_a_key_quoted_by_the_server_is_struck_out(
 
 
 async def test_a_key_that_cannot_be_sent_is_not_told(api: MessagesApi) -> None:
-    async with AnthropicModelClient(api_key=Secret(KEY + "\n"), base_url=api.base_url) as client:
+    async with AnthropicModelClient(_at(api.base_url, KEY + "\n")) as client:
         failure = await _failure(client)
     assert (failure.kind, failure.retryable) == (ModelErrorKind.REQUEST_FAILED, False)
     assert failure.__context__ is None
@@ -365,7 +368,8 @@ def test_importing_the_client_does_not_import_the_sdk() -> None:
     program = (
         "import sys, services.brain.model.access, services.brain.model.anthropic_client as m\n"
         "m.AnthropicModelClient()\n"
-        "print([n for n in ('anthropic', 'httpx2', 'starlette', 'uvicorn') if n in sys.modules])"
+        "late = ('anthropic', 'botocore', 'google.auth', 'httpx2', 'starlette', 'uvicorn')\n"
+        "print([name for name in late if name in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
