@@ -95,7 +95,7 @@ def _step(field: FieldShape, encoders: Encoders) -> Step:
     name, omit = field.name, field.omit_unset
     write = _writer(field, encoders)
     if field.presence:
-        return _optional_step(name, write, omit=omit)
+        return _optional_step(name, write, omit=omit, null_by=field.null_by)
     if write is _same and not omit:
         return lambda message, out: out.__setitem__(name, getattr(message, name))
 
@@ -107,11 +107,11 @@ def _step(field: FieldShape, encoders: Encoders) -> Step:
     return step
 
 
-def _optional_step(name: str, write: Write, *, omit: bool) -> Step:
+def _optional_step(name: str, write: Write, *, omit: bool, null_by: str) -> Step:
     def step(message: Message, out: Members) -> None:
         if message.HasField(name):
             out[name] = write(getattr(message, name))
-        elif not omit:
+        elif not omit or (null_by and getattr(message, null_by)):
             out[name] = None
 
     return step

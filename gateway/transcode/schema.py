@@ -148,7 +148,8 @@ class Schemas:
         if field.map:
             return {"type": "object", "additionalProperties": schema}
         may_lack = field.presence or field.kind in {Kind.ENUM, Kind.OPAQUE}
-        return _or_null(schema) if may_lack and not field.omit_unset else schema
+        may_be_null = may_lack and (field.null_by or not field.omit_unset)
+        return _or_null(schema) if may_be_null else schema
 
 
 def _is_needed(field: FieldShape) -> bool:

@@ -62,8 +62,9 @@ class FieldShape:
     """One field as the HTTP API shows it.
 
     `name` is its name in the message; `query` and `header` are where it travels if not in JSON.
-    `range` are the bounds of an integer's type, `texts` the wire text of each enum number and
-    `tags` the only values that a `tags_of` string takes.
+    `null_by` names the bool beside it that has it written as null though unset. `range` are the
+    bounds of an integer's type, `texts` the wire text of each enum number and `tags` the only
+    values that a `tags_of` string takes.
     """
 
     name: str
@@ -74,6 +75,7 @@ class FieldShape:
     read_only: bool
     write_only: bool
     omit_unset: bool
+    null_by: str
     not_null: bool
     query: str
     header: str
@@ -231,6 +233,7 @@ def _field(field: FieldDescriptor, options: api.FieldJson) -> FieldShape:
         read_only=field_behavior_pb2.OUTPUT_ONLY in behavior,
         write_only=field_behavior_pb2.INPUT_ONLY in behavior,
         omit_unset=options.omit_unset,
+        null_by=options.null_by,
         not_null=options.not_null,
         query=options.query,
         header=options.header.lower(),

@@ -130,3 +130,12 @@ def _without_extras(model: Any, path: str = "") -> list[str]:
     for key in type(model).model_fields:
         found += _without_extras(getattr(model, key), f"{path}.{key}")
     return found
+
+
+def test_an_update_that_removed_the_budget_says_null_and_any_other_nothing() -> None:
+    event = event_pb2.Event(id="sevt_1")
+    event.session_updated.title = "t"
+    assert "budget" not in shown(event)
+    event.session_updated.budget_removed = True
+    assert shown(event)["budget"] is None
+    assert "budget_removed" not in shown(event)

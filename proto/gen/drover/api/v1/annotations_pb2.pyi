@@ -164,6 +164,7 @@ class FieldJson(_message.Message):
     PRESENCE_MASK_FIELD_NUMBER: _builtins.int
     TAGS_OF_FIELD_NUMBER: _builtins.int
     NOT_NULL_FIELD_NUMBER: _builtins.int
+    NULL_BY_FIELD_NUMBER: _builtins.int
     tag: _builtins.str
     """Tag of a union's variant: the value of the enclosing object's `type` key."""
     client: _builtins.bool
@@ -188,6 +189,10 @@ class FieldJson(_message.Message):
     """A string whose values are the tags of this message's union."""
     not_null: _builtins.bool
     """On input `null` is refused rather than read as absent."""
+    null_by: _builtins.str
+    """With `omit_unset`: written as `null` all the same when this bool of the
+    message is set.
+    """
     def __init__(
         self,
         *,
@@ -201,10 +206,11 @@ class FieldJson(_message.Message):
         presence_mask: _builtins.bool = ...,
         tags_of: _builtins.str = ...,
         not_null: _builtins.bool = ...,
+        null_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "header", b"header", "internal", b"internal", "not_null", b"not_null", "omit_unset", b"omit_unset", "opaque", b"opaque", "presence_mask", b"presence_mask", "query", b"query", "tag", b"tag", "tags_of", b"tags_of"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "header", b"header", "internal", b"internal", "not_null", b"not_null", "null_by", b"null_by", "omit_unset", b"omit_unset", "opaque", b"opaque", "presence_mask", b"presence_mask", "query", b"query", "tag", b"tag", "tags_of", b"tags_of"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

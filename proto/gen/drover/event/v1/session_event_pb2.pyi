@@ -530,7 +530,10 @@ class SessionUpdated(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
     BUDGET_FIELD_NUMBER: _builtins.int
+    BUDGET_REMOVED_FIELD_NUMBER: _builtins.int
     title: _builtins.str
+    budget_removed: _builtins.bool
+    """The update removed the budget."""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -544,10 +547,11 @@ class SessionUpdated(_message.Message):
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         agent: _agent_pb2.SessionAgent | None = ...,
         budget: _usage_pb2.Budget | None = ...,
+        budget_removed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "agent", b"agent", "budget", b"budget", "title", b"title"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "agent", b"agent", "budget", b"budget", "metadata", b"metadata", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "agent", b"agent", "budget", b"budget", "budget_removed", b"budget_removed", "metadata", b"metadata", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
     _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015

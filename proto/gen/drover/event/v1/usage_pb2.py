@@ -25,15 +25,19 @@ _sym_db = _symbol_database.Default()
 from drover.api.v1 import annotations_pb2 as drover_dot_api_dot_v1_dot_annotations__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64rover/event/v1/usage.proto\x12\x0f\x64rover.event.v1\x1a\x1f\x64rover/api/v1/annotations.proto\"\x87\x03\n\rUsageSnapshot\x12\x19\n\x0cinput_tokens\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x1a\n\routput_tokens\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12$\n\x17\x63\x61\x63he_read_input_tokens\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12;\n\x0e\x63\x61\x63he_creation\x18\x04 \x01(\x0b\x32#.drover.event.v1.CacheCreationUsage\x12\x39\n\x0fserver_tool_use\x18\x05 \x01(\x0b\x32 .drover.event.v1.ServerToolUsage\x12\x1b\n\x0e\x61\x63tive_seconds\x18\x06 \x01(\x01H\x03\x88\x01\x01\x12\x32\n\tlist_cost\x18\x07 \x01(\x0b\x32\x1f.drover.event.v1.MonetaryAmountB\x0f\n\r_input_tokensB\x10\n\x0e_output_tokensB\x1a\n\x18_cache_read_input_tokensB\x11\n\x0f_active_seconds\"\xa0\x01\n\x12\x43\x61\x63heCreationUsage\x12&\n\x19\x65phemeral_5m_input_tokens\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12&\n\x19\x65phemeral_1h_input_tokens\x18\x02 \x01(\x03H\x01\x88\x01\x01\x42\x1c\n\x1a_ephemeral_5m_input_tokensB\x1c\n\x1a_ephemeral_1h_input_tokens\"\x83\x01\n\x0fServerToolUsage\x12 \n\x13web_search_requests\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x1f\n\x12web_fetch_requests\x18\x02 \x01(\x03H\x01\x88\x01\x01\x42\x16\n\x14_web_search_requestsB\x15\n\x13_web_fetch_requests\"_\n\x0eMonetaryAmount\x12,\n\x06\x61mount\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\"\x12^[1-9][0-9]{0,17}$\x12\x1f\n\x08\x63urrency\x18\x02 \x01(\tB\r\xaa\x8b&\t\x08\x01\x12\x05*\x03USD\"W\n\x06\x42udget\x12>\n\rmax_list_cost\x18\x01 \x01(\x0b\x32\x1f.drover.event.v1.MonetaryAmountB\x06\xaa\x8b&\x02\x08\x01:\r\x92\x8b&\t\n\x05limit\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64rover/event/v1/usage.proto\x12\x0f\x64rover.event.v1\x1a\x1f\x64rover/api/v1/annotations.proto\"\xfd\x03\n\rUsageSnapshot\x12\x19\n\x0cinput_tokens\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x1a\n\routput_tokens\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12$\n\x17\x63\x61\x63he_read_input_tokens\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12;\n\x0e\x63\x61\x63he_creation\x18\x04 \x01(\x0b\x32#.drover.event.v1.CacheCreationUsage\x12\x39\n\x0fserver_tool_use\x18\x05 \x01(\x0b\x32 .drover.event.v1.ServerToolUsage\x12\x1b\n\x0e\x61\x63tive_seconds\x18\x06 \x01(\x01H\x03\x88\x01\x01\x12\x32\n\tlist_cost\x18\x07 \x01(\x0b\x32\x1f.drover.event.v1.MonetaryAmount\x12$\n\x0f\x65xact_list_cost\x18\x08 \x01(\x03\x42\x06\xa2\x8b&\x02\x18\x01H\x04\x88\x01\x01\x12%\n\x10\x65xact_token_cost\x18\t \x01(\x03\x42\x06\xa2\x8b&\x02\x18\x01H\x05\x88\x01\x01\x42\x0f\n\r_input_tokensB\x10\n\x0e_output_tokensB\x1a\n\x18_cache_read_input_tokensB\x11\n\x0f_active_secondsB\x12\n\x10_exact_list_costB\x13\n\x11_exact_token_cost\"\xa0\x01\n\x12\x43\x61\x63heCreationUsage\x12&\n\x19\x65phemeral_5m_input_tokens\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12&\n\x19\x65phemeral_1h_input_tokens\x18\x02 \x01(\x03H\x01\x88\x01\x01\x42\x1c\n\x1a_ephemeral_5m_input_tokensB\x1c\n\x1a_ephemeral_1h_input_tokens\"\x83\x01\n\x0fServerToolUsage\x12 \n\x13web_search_requests\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x1f\n\x12web_fetch_requests\x18\x02 \x01(\x03H\x01\x88\x01\x01\x42\x16\n\x14_web_search_requestsB\x15\n\x13_web_fetch_requests\"c\n\x0eMonetaryAmount\x12\x30\n\x06\x61mount\x18\x01 \x01(\tB \xaa\x8b&\x1c\x08\x01\x12\x18\"\x16^(0|[1-9][0-9]{0,17})$\x12\x1f\n\x08\x63urrency\x18\x02 \x01(\tB\r\xaa\x8b&\t\x08\x01\x12\x05*\x03USD\"W\n\x06\x42udget\x12>\n\rmax_list_cost\x18\x01 \x01(\x0b\x32\x1f.drover.event.v1.MonetaryAmountB\x06\xaa\x8b&\x02\x08\x01:\r\x92\x8b&\t\n\x05limit\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'drover.event.v1.usage_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_USAGESNAPSHOT'].fields_by_name['exact_list_cost']._loaded_options = None
+  _globals['_USAGESNAPSHOT'].fields_by_name['exact_list_cost']._serialized_options = b'\242\213&\002\030\001'
+  _globals['_USAGESNAPSHOT'].fields_by_name['exact_token_cost']._loaded_options = None
+  _globals['_USAGESNAPSHOT'].fields_by_name['exact_token_cost']._serialized_options = b'\242\213&\002\030\001'
   _globals['_MONETARYAMOUNT'].fields_by_name['amount']._loaded_options = None
-  _globals['_MONETARYAMOUNT'].fields_by_name['amount']._serialized_options = b'\252\213&\030\010\001\022\024\"\022^[1-9][0-9]{0,17}$'
+  _globals['_MONETARYAMOUNT'].fields_by_name['amount']._serialized_options = b'\252\213&\034\010\001\022\030\"\026^(0|[1-9][0-9]{0,17})$'
   _globals['_MONETARYAMOUNT'].fields_by_name['currency']._loaded_options = None
   _globals['_MONETARYAMOUNT'].fields_by_name['currency']._serialized_options = b'\252\213&\t\010\001\022\005*\003USD'
   _globals['_BUDGET'].fields_by_name['max_list_cost']._loaded_options = None
@@ -41,13 +45,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BUDGET']._loaded_options = None
   _globals['_BUDGET']._serialized_options = b'\222\213&\t\n\005limit\020\001'
   _globals['_USAGESNAPSHOT']._serialized_start=82
-  _globals['_USAGESNAPSHOT']._serialized_end=473
-  _globals['_CACHECREATIONUSAGE']._serialized_start=476
-  _globals['_CACHECREATIONUSAGE']._serialized_end=636
-  _globals['_SERVERTOOLUSAGE']._serialized_start=639
-  _globals['_SERVERTOOLUSAGE']._serialized_end=770
-  _globals['_MONETARYAMOUNT']._serialized_start=772
-  _globals['_MONETARYAMOUNT']._serialized_end=867
-  _globals['_BUDGET']._serialized_start=869
-  _globals['_BUDGET']._serialized_end=956
+  _globals['_USAGESNAPSHOT']._serialized_end=591
+  _globals['_CACHECREATIONUSAGE']._serialized_start=594
+  _globals['_CACHECREATIONUSAGE']._serialized_end=754
+  _globals['_SERVERTOOLUSAGE']._serialized_start=757
+  _globals['_SERVERTOOLUSAGE']._serialized_end=888
+  _globals['_MONETARYAMOUNT']._serialized_start=890
+  _globals['_MONETARYAMOUNT']._serialized_end=989
+  _globals['_BUDGET']._serialized_start=991
+  _globals['_BUDGET']._serialized_end=1078
 # @@protoc_insertion_point(module_scope)

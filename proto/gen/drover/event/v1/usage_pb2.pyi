@@ -29,17 +29,27 @@ class UsageSnapshot(_message.Message):
     SERVER_TOOL_USE_FIELD_NUMBER: _builtins.int
     ACTIVE_SECONDS_FIELD_NUMBER: _builtins.int
     LIST_COST_FIELD_NUMBER: _builtins.int
+    EXACT_LIST_COST_FIELD_NUMBER: _builtins.int
+    EXACT_TOKEN_COST_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
     output_tokens: _builtins.int
     cache_read_input_tokens: _builtins.int
     active_seconds: _builtins.float
     """Seconds with at least one thread running."""
+    exact_list_cost: _builtins.int
+    """The same, exact: in pico-dollars, a trillion to the dollar."""
+    exact_token_cost: _builtins.int
+    """What of it is for tokens: the cost of the primary thread by itself."""
     @_builtins.property
     def cache_creation(self) -> Global___CacheCreationUsage: ...
     @_builtins.property
     def server_tool_use(self) -> Global___ServerToolUsage: ...
     @_builtins.property
-    def list_cost(self) -> Global___MonetaryAmount: ...
+    def list_cost(self) -> Global___MonetaryAmount:
+        """Tokens, searches and running time at list prices, in whole cents. Unset
+        while nothing was used, and when a model without a list price was.
+        """
+
     def __init__(
         self,
         *,
@@ -50,15 +60,21 @@ class UsageSnapshot(_message.Message):
         server_tool_use: Global___ServerToolUsage | None = ...,
         active_seconds: _builtins.float | None = ...,
         list_cost: Global___MonetaryAmount | None = ...,
+        exact_list_cost: _builtins.int | None = ...,
+        exact_token_cost: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_active_seconds", b"_active_seconds", "_cache_read_input_tokens", b"_cache_read_input_tokens", "_input_tokens", b"_input_tokens", "_output_tokens", b"_output_tokens", "active_seconds", b"active_seconds", "cache_creation", b"cache_creation", "cache_read_input_tokens", b"cache_read_input_tokens", "input_tokens", b"input_tokens", "list_cost", b"list_cost", "output_tokens", b"output_tokens", "server_tool_use", b"server_tool_use"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_active_seconds", b"_active_seconds", "_cache_read_input_tokens", b"_cache_read_input_tokens", "_exact_list_cost", b"_exact_list_cost", "_exact_token_cost", b"_exact_token_cost", "_input_tokens", b"_input_tokens", "_output_tokens", b"_output_tokens", "active_seconds", b"active_seconds", "cache_creation", b"cache_creation", "cache_read_input_tokens", b"cache_read_input_tokens", "exact_list_cost", b"exact_list_cost", "exact_token_cost", b"exact_token_cost", "input_tokens", b"input_tokens", "list_cost", b"list_cost", "output_tokens", b"output_tokens", "server_tool_use", b"server_tool_use"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_seconds", b"_active_seconds", "_cache_read_input_tokens", b"_cache_read_input_tokens", "_input_tokens", b"_input_tokens", "_output_tokens", b"_output_tokens", "active_seconds", b"active_seconds", "cache_creation", b"cache_creation", "cache_read_input_tokens", b"cache_read_input_tokens", "input_tokens", b"input_tokens", "list_cost", b"list_cost", "output_tokens", b"output_tokens", "server_tool_use", b"server_tool_use"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_seconds", b"_active_seconds", "_cache_read_input_tokens", b"_cache_read_input_tokens", "_exact_list_cost", b"_exact_list_cost", "_exact_token_cost", b"_exact_token_cost", "_input_tokens", b"_input_tokens", "_output_tokens", b"_output_tokens", "active_seconds", b"active_seconds", "cache_creation", b"cache_creation", "cache_read_input_tokens", b"cache_read_input_tokens", "exact_list_cost", b"exact_list_cost", "exact_token_cost", b"exact_token_cost", "input_tokens", b"input_tokens", "list_cost", b"list_cost", "output_tokens", b"output_tokens", "server_tool_use", b"server_tool_use"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__active_seconds: _TypeAlias = _typing.Literal["active_seconds"]  # noqa: Y015
     _WhichOneofArgType__active_seconds: _TypeAlias = _typing.Literal["_active_seconds", b"_active_seconds"]  # noqa: Y015
     _WhichOneofReturnType__cache_read_input_tokens: _TypeAlias = _typing.Literal["cache_read_input_tokens"]  # noqa: Y015
     _WhichOneofArgType__cache_read_input_tokens: _TypeAlias = _typing.Literal["_cache_read_input_tokens", b"_cache_read_input_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__exact_list_cost: _TypeAlias = _typing.Literal["exact_list_cost"]  # noqa: Y015
+    _WhichOneofArgType__exact_list_cost: _TypeAlias = _typing.Literal["_exact_list_cost", b"_exact_list_cost"]  # noqa: Y015
+    _WhichOneofReturnType__exact_token_cost: _TypeAlias = _typing.Literal["exact_token_cost"]  # noqa: Y015
+    _WhichOneofArgType__exact_token_cost: _TypeAlias = _typing.Literal["_exact_token_cost", b"_exact_token_cost"]  # noqa: Y015
     _WhichOneofReturnType__input_tokens: _TypeAlias = _typing.Literal["input_tokens"]  # noqa: Y015
     _WhichOneofArgType__input_tokens: _TypeAlias = _typing.Literal["_input_tokens", b"_input_tokens"]  # noqa: Y015
     _WhichOneofReturnType__output_tokens: _TypeAlias = _typing.Literal["output_tokens"]  # noqa: Y015
@@ -67,6 +83,10 @@ class UsageSnapshot(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__active_seconds) -> _WhichOneofReturnType__active_seconds | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cache_read_input_tokens) -> _WhichOneofReturnType__cache_read_input_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exact_list_cost) -> _WhichOneofReturnType__exact_list_cost | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exact_token_cost) -> _WhichOneofReturnType__exact_token_cost | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__input_tokens) -> _WhichOneofReturnType__input_tokens | None: ...
     @_typing.overload
@@ -170,7 +190,9 @@ class Budget(_message.Message):
 
     MAX_LIST_COST_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def max_list_cost(self) -> Global___MonetaryAmount: ...
+    def max_list_cost(self) -> Global___MonetaryAmount:
+        """Above zero."""
+
     def __init__(
         self,
         *,

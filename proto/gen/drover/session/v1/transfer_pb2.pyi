@@ -114,6 +114,7 @@ class SessionSnapshot(_message.Message):
     FORKED_FROM_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     status: _session_pb2.SessionStatus.ValueType
     """As clients see it: a session that needs a brain runs."""
@@ -157,6 +158,8 @@ class SessionSnapshot(_message.Message):
     def forked_from(self) -> _session_pb2.ForkOrigin:
         """The session that it was forked from."""
 
+    @_builtins.property
+    def budget(self) -> _usage_pb2.Budget: ...
     def __init__(
         self,
         *,
@@ -178,10 +181,11 @@ class SessionSnapshot(_message.Message):
         forked_from: _session_pb2.ForkOrigin | None = ...,
         events: _builtins.int = ...,
         waiting: _builtins.int = ...,
+        budget: _usage_pb2.Budget | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "activity", b"activity", "agent", b"agent", "archived_at", b"archived_at", "created_at", b"created_at", "environment", b"environment", "forked_from", b"forked_from", "stop_reason", b"stop_reason", "title", b"title", "updated_at", b"updated_at", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "activity", b"activity", "agent", b"agent", "archived_at", b"archived_at", "budget", b"budget", "created_at", b"created_at", "environment", b"environment", "forked_from", b"forked_from", "stop_reason", b"stop_reason", "title", b"title", "updated_at", b"updated_at", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "activity", b"activity", "agent", b"agent", "archived_at", b"archived_at", "created_at", b"created_at", "environment", b"environment", "environment_id", b"environment_id", "events", b"events", "forked_from", b"forked_from", "generation", b"generation", "metadata", b"metadata", "session_id", b"session_id", "status", b"status", "stop_reason", b"stop_reason", "threads", b"threads", "title", b"title", "updated_at", b"updated_at", "usage", b"usage", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "activity", b"activity", "agent", b"agent", "archived_at", b"archived_at", "budget", b"budget", "created_at", b"created_at", "environment", b"environment", "environment_id", b"environment_id", "events", b"events", "forked_from", b"forked_from", "generation", b"generation", "metadata", b"metadata", "session_id", b"session_id", "status", b"status", "stop_reason", b"stop_reason", "threads", b"threads", "title", b"title", "updated_at", b"updated_at", "usage", b"usage", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
     _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
