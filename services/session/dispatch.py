@@ -33,6 +33,9 @@ _OPEN_SECONDS: Final = LEASE_MICROS / MICROS
 _REMEMBERED: Final = 10_000
 _REST: Final = 0.1
 """For how long a brain that is full or gone is not asked again, be it for another session."""
+_REJOIN_SECONDS: Final = 0.15
+"""How long a brain whose lease stream broke has to open it again: it tries after 0.02 s, and a few
+times more. A brain that is fenced off all the same loses an unfinished request, and no more."""
 
 # Another brain is at work, or this one still is: its lease says when it is another's turn.
 _LEFT_ALONE: Final = frozenset({Reason.LEASE_HELD, Reason.DEADLINE_EXCEEDED})
@@ -94,6 +97,7 @@ class Dispatcher:
         sweep_seconds: float = SWEEP_SECONDS,
         open_seconds: float = _OPEN_SECONDS,
         grace_seconds: float = 0.0,
+        rejoin_seconds: float = _REJOIN_SECONDS,
     ) -> None:
         self._brains = brains
         self._store = store
@@ -101,10 +105,13 @@ class Dispatcher:
         self._sweep_seconds = sweep_seconds
         self._open_seconds = open_seconds
         self._grace_micros = int(grace_seconds * MICROS)
+        self._rejoin_seconds = rejoin_seconds
         self._turn = itertools.count()
         self._visits: dict[str, _Visit] = {}
         self._last: OrderedDict[str, Brain] = OrderedDict()
         self._resting: dict[str, float] = {}
+        # Brains that cannot be woken, and why, as far as it was told already.
+        self._away: dict[str, Reason] = {}
         self._commits: Commits | None = None
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -136,6 +143,25 @@ class Dispatcher:
         """Takes note of a lease that is held, or was given back, at another replica."""
         self._learn(peek.ref.session_id, peek.generation, free=not peek.held)
 
+    def desert(self, ref: SessionRef, generation: int, last_seen: int) -> None:
+        """The stream of a lease broke, by which it was prolonged until `last_seen`.
+
+        Where the brain was woken from here, the end of that call says whether it is gone. Elsewhere
+        nobody else would: the process that woke it may be gone, too, and the session would wait
+        until its lease runs out.
+        """
+        visit = self._visits.get(ref.session_id)
+        if self._tasks is not None and (visit is None or not visit.waits):
+            self._tasks.create_task(self._fence_deserter(ref, generation, last_seen))
+
+    async def _fence_deserter(self, ref: SessionRef, generation: int, last_seen: int) -> None:
+        """Takes the lease away unless the brain has taken it up again, at whatever replica."""
+        await asyncio.sleep(self._rejoin_seconds)
+        try:
+            await self._abandon(ref, generation, last_seen)  # whose news wakes the next
+        except DroverError as error:
+            _log.warning("dispatch_failed", session_id=ref.session_id, reason=error.reason)
+
     def _learn(self, session_id: str, generation: int, *, free: bool) -> None:
         visit = self._visits.get(session_id)
         if visit is None or generation <= visit.generation:
@@ -143,6 +169,8 @@ class Dispatcher:
         if not visit.opened:
             visit.opened = True
             visit.reschedule(None)
+            if visit.brain is not None:
+                self._away.pop(visit.brain.address, None)
         if generation == visit.generation + 1:
             if free:
                 self._end(visit)
@@ -235,6 +263,15 @@ class Dispatcher:
             return None
         finally:
             visit.limit = None
+        self._tell(visit, brain, reason, message)
+        return reason
+
+    def _tell(self, visit: _Visit, brain: Brain, reason: Reason, message: str) -> None:
+        """Logs that a brain stopped; that it cannot be woken only once, until it can again."""
+        if not visit.opened and reason in _NOT_NOW:
+            if self._away.get(brain.address) is reason:
+                return
+            self._away[brain.address] = reason
         _log.info(
             "brain_stopped",
             session_id=visit.ref.session_id,
@@ -242,13 +279,16 @@ class Dispatcher:
             reason=reason,
             message=message,
         )
-        return reason
 
-    async def _abandon(self, ref: SessionRef, generation: int) -> News | None:
+    async def _abandon(
+        self, ref: SessionRef, generation: int, last_seen: int | None = None
+    ) -> News | None:
         """Takes a lease away whose brain is gone; answers news if the session needs another."""
         if self._commits is None:
             return None
-        return await self._commits.write(lambda tx: holding.abandon(tx, ref, generation))
+        return await self._commits.write(
+            lambda tx: holding.abandon(tx, ref, generation, last_seen=last_seen)
+        )
 
     def _order(self, session_id: str) -> list[Brain]:
         """Whom to ask: the brain that knows the session, then the others in turn."""

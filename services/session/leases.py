@@ -12,18 +12,22 @@ if TYPE_CHECKING:
 
     from services.session.domain.news import News
     from services.session.domain.ports import Peek
+    from services.session.domain.session import SessionRef
 
 
 class HeldLease:
     """One lease's stream. `changed` is called whenever there is something to see here.
 
-    `sent_seq` is how much of the log its brain has been sent.
+    `sent_seq` is how much of the log its brain has been sent, `expires_at` until when this stream
+    has prolonged the lease. `over` says that it is another's, or was given back.
     """
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self.generation = 0
         self.sent_seq = 0
+        self.expires_at = 0
         self.lost = False
+        self.released = False
         self._changed = changed
         self._input: lease_pb2.InputWaiting | None = None
         self._newest = lease_pb2.InputWaiting()
@@ -34,10 +38,21 @@ class HeldLease:
         self._appending = False
         self._unread: Peek | None = None
 
-    def opened(self, generation: int, sent_seq: int, inbox_tail: int) -> None:
-        """The lease is held, and its brain is being sent all up to these positions."""
+    @property
+    def over(self) -> bool:
+        """Whether nobody holds the lease by this stream any more."""
+        return self.lost or self.released or not self.generation
+
+    def opened(
+        self, generation: int, sent_seq: int, inbox_tail: int, expires_at: int | None
+    ) -> None:
+        """The lease is held, and its brain is being sent all up to these positions.
+
+        `expires_at` is None if it was given back in the same step.
+        """
         self.generation = generation
         self.sent_seq, self._told_tail = sent_seq, inbox_tail
+        self.expires_at, self.released = expires_at or 0, expires_at is None
 
     def take_input(self) -> lease_pb2.InputWaiting | None:
         """What waits for the brain, if that has changed since the last time."""
@@ -48,9 +63,10 @@ class HeldLease:
         """An append or a renewal is on its way, whose answer says what waits."""
         self._appending = True
 
-    def end_append(self, sent_seq: int) -> None:
+    def end_append(self, sent_seq: int, expires_at: int, *, released: bool = False) -> None:
         """It has been answered, and the brain has so much of the log."""
         self._appending, self.sent_seq = False, sent_seq
+        self.expires_at, self.released = expires_at, released
         unread, self._unread = self._unread, None
         if unread is not None:
             self.see(unread)
@@ -90,10 +106,14 @@ class HeldLease:
 
 
 class Leases:
-    """The leases whose streams end in this process, by session."""
+    """The leases whose streams end in this process, by session.
 
-    def __init__(self) -> None:
+    `deserted` is told of a lease whose stream broke: its session, generation and `expires_at`.
+    """
+
+    def __init__(self, deserted: Callable[[SessionRef, int, int], None] | None = None) -> None:
         self._held: dict[str, HeldLease] = {}
+        self._deserted = deserted
 
     @property
     def sessions(self) -> Collection[str]:
@@ -107,10 +127,12 @@ class Leases:
         if before is not None:
             before.lose()
 
-    def discard(self, session_id: str, held: HeldLease) -> None:
-        """Forgets a stream."""
-        if self._held.get(session_id) is held:
-            del self._held[session_id]
+    def discard(self, ref: SessionRef, held: HeldLease) -> None:
+        """Forgets a stream, which has ended."""
+        if self._held.get(ref.session_id) is held:
+            del self._held[ref.session_id]
+            if self._deserted is not None and not held.over:
+                self._deserted(ref, held.generation, held.expires_at)
 
     def hear(self, news: News) -> None:
         """Passes on what concerns a brain at work."""

@@ -100,13 +100,14 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     store = MeasuredStore(sql, metrics)
     copying = await stack.enter_async_context(Copying(SqlCopyStore(database, clock)))
 
-    feed, leases = Feed(), Leases()
+    feed = Feed()
     brains = [BrainClient(address, channel(address)) for address in settings.brain_addresses]
     notices = open_notices(url, SCHEMA.name)
     dispatcher = Dispatcher(brains, store, grace_seconds=_GRACE_SECONDS if notices else 0)
     listeners: list[Listener] = [dispatcher, leases]
     releases = None
     if settings.hands_address:
+    leases = Leases(dispatcher.desert)
         releases = HandReleases(store, HandsClient(channel(settings.hands_address)))
         listeners.append(releases)
     readers: list[Listener] = [feed, metrics, copying]

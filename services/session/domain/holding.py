@@ -81,13 +81,16 @@ def next_slice(tx: Transaction, ref: SessionRef, after: int, upto: int) -> list[
     return tx.stored_log(ref.session_id, LogQuery(after, upto, SLICE_EVENTS, SLICE_BYTES))
 
 
-def abandon(tx: Transaction, ref: SessionRef, generation: int) -> tuple[News | None, News | None]:
+def abandon(
+    tx: Transaction, ref: SessionRef, generation: int, *, last_seen: int | None = None
+) -> tuple[News | None, News | None]:
     """Takes the lease of `generation` away, if it still is one, because its brain is gone.
 
     Answers news for whoever wakes brains if the session then needs one and has none. It has none
     to answer where that lease was given back, or others have passed it on: whoever brought input
     since, or took it away, sees to the session.
     """
+    With `last_seen`, a time at which the lease was to expire, it stays if it was prolonged since.
     state = tx.state(ref)
     if state is None:
         return None, None
@@ -96,6 +99,8 @@ def abandon(tx: Transaction, ref: SessionRef, generation: int) -> tuple[News | N
         lease.revoke(state)
         state.updated_at = tx.now()
         tx.save(state)
+    if fenced and last_seen is not None and (state.lease_expires_at or 0) > last_seen:
+        return None, None
     ours = fenced or state.generation < generation
     wake = ours and state.needs_brain and not lease.is_live(state, tx.now())
     news = News(ref, wake=wake, generation=state.generation, fenced=fenced)

@@ -91,7 +91,7 @@ class _Stream:
                 await self._work()
                 reading.cancel()
         finally:
-            self._parts.leases.discard(self._ref.session_id, self._held)
+            self._parts.leases.discard(self._ref, self._held)
 
     async def _open(
         self, request: pb.OpenLease, with_it: Sequence[pb.AppendEvents]
@@ -99,7 +99,10 @@ class _Stream:
         def hold(opened: holding.Opened) -> None:
             state, appends = opened.snapshot.state, opened.appends
             sent_seq = state.head_seq if appends is None else appends.sent_seq
-            self._held.opened(state.generation, sent_seq, state.inbox_tail)
+            expires_at = state.lease_expires_at
+            if appends is not None:
+                expires_at = None if appends.news.released else appends.expires_at
+            self._held.opened(state.generation, sent_seq, state.inbox_tail, expires_at)
             self._parts.leases.add(self._ref.session_id, self._held)
 
         def write(tx: Transaction) -> tuple[holding.Opened, News]:
@@ -214,7 +217,7 @@ class _Stream:
             self._held.take_input()  # the acknowledgement says what waits
         self._held.begin_append()
         result = await self._parts.commits.write(write, about=about.appending(self._ref, requests))
-        self._held.end_append(result.sent_seq)
+        self._held.end_append(result.sent_seq, result.expires_at, released=result.news.released)
         responses = _acknowledgements(result)
         if renew:
             renewed = pb.LeaseRenewed(expire_time=timestamp(result.expires_at))

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from chassis.errors import DroverError, Reason
 from services.session.commits import Commits
 from services.session.dispatch import Dispatcher
-from services.session.domain import lifecycle
+from services.session.domain import holding, lifecycle
 from tests.doubles.session_events import message
 from tests.doubles.session_stack import until
 from tests.doubles.session_world import WORKSPACE, World, details
@@ -150,3 +150,39 @@ async def test_full_brains_are_not_asked_for_every_session_that_waits(monkeypatc
         for _ in range(100):
             await asyncio.sleep(0)  # every visit has had its turn
     assert sorted(address for address, _ in brains.asked) == ["0", "1"]
+
+
+async def test_a_lease_whose_stream_broke_is_passed_on_where_no_call_waits_for_its_brain():
+    world, brains = World(message()), Brains(hang)
+    world.open()
+    state = world.state
+    async with dispatching(world, brains, sweep_seconds=3600, rejoin_seconds=0) as (one, _):
+        await one.sweep()
+        assert not brains.asked  # the lease lives
+        one.desert(world.ref, state.generation, state.lease_expires_at)
+        await until(lambda: brains.asked)
+    assert world.state.generation == 2
+    assert world.state.lease_expires_at is None
+
+
+def test_a_lease_that_was_taken_up_again_after_its_stream_broke_stays():
+    world = World(message())
+    generation = world.open()
+    broken = world.state.lease_expires_at
+    world.clock.move(1)
+    world.open(generation=generation)
+    for last_seen, held in ((broken, True), (world.state.lease_expires_at, False)):
+        world.do(
+            lambda tx, seen=last_seen: holding.abandon(tx, world.ref, generation, last_seen=seen)
+        )
+        assert (world.state.generation == generation) is held
+
+
+async def test_a_brain_that_cannot_be_woken_is_told_of_once(monkeypatch):
+    told, real_sleep = [], asyncio.sleep
+    monkeypatch.setattr("services.session.dispatch.asyncio.sleep", lambda _: real_sleep(0))
+    monkeypatch.setattr("services.session.dispatch._log.info", lambda *_, **line: told.append(line))
+    world, brains = World(message()), Brains(fail, fail)
+    async with dispatching(world, brains, sweep_seconds=3600):
+        await until(lambda: len(brains.asked) >= 20)
+    assert sorted(line["brain"] for line in told) == ["0", "1"]

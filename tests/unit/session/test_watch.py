@@ -50,7 +50,7 @@ class Here:
     def hold(self, generation):
         held = HeldLease(lambda: None)
         state = self.world.state
-        held.opened(generation, state.head_seq, state.inbox_tail)
+        held.opened(generation, state.head_seq, state.inbox_tail, state.lease_expires_at)
         self.leases.add(state.id, held)
         return held
 
@@ -171,7 +171,7 @@ async def test_what_comes_while_an_append_is_on_its_way_is_told_behind_it(world,
     world.accept(message())
     await here.look()
     assert held.take_input() is None
-    held.end_append(world.sent_seq)
+    held.end_append(world.sent_seq, world.state.lease_expires_at)
     waiting = held.take_input()
     assert waiting.message
     assert not waiting.log_grown
