@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Final
 from drover.agent.v1.tool_pb2 import (
     PERMISSION_POLICY_TYPE_ALWAYS_ALLOW,
     PERMISSION_POLICY_TYPE_ALWAYS_ASK,
+    PERMISSION_POLICY_TYPE_AUTO,
     PERMISSION_POLICY_TYPE_UNSPECIFIED,
 )
 from drover.event.v1.agent_event_pb2 import (
     AlwaysAllowEvaluation,
     AlwaysAskEvaluation,
+    AutoAsk,
+    AutoEvaluation,
+    AutoPermission,
     ToolEvaluation,
 )
 
@@ -29,11 +33,17 @@ WEB_TOOLS: Final = ("web_fetch", "web_search")
 """Built-in tools that this release knows by name but does not offer."""
 
 
+INDETERMINATE: Final = "indeterminate"
+"""The reason code of a call that could not be judged either way (EVENTS §3.1)."""
+
+
 class Permission(Enum):
     """What the agent's definition says of a tool that the model called."""
 
     ALLOW = "allow"
     ASK = "ask"
+    # The harness judges each call; until it has, a person is asked.
+    AUTO = "auto"
     # The client runs it; no policy applies.
     CUSTOM = "custom"
     # Known, but not enabled.
@@ -59,7 +69,7 @@ class Permissions:
     @property
     def offered(self) -> tuple[str, ...]:
         """The sandbox tools that the model is told of."""
-        runnable = (Permission.ALLOW, Permission.ASK)
+        runnable = (Permission.ALLOW, Permission.ASK, Permission.AUTO)
         return tuple(name for name in SANDBOX_TOOLS if self.by_name.get(name) in runnable)
 
 
@@ -84,6 +94,9 @@ def evaluation(permission: Permission) -> ToolEvaluation | None:
             return ToolEvaluation(always_allow=AlwaysAllowEvaluation())
         case Permission.ASK:
             return ToolEvaluation(always_ask=AlwaysAskEvaluation())
+        case Permission.AUTO:
+            undecided = AutoPermission(ask=AutoAsk(reason_code=INDETERMINATE))
+            return ToolEvaluation(auto=AutoEvaluation(evaluated_permission=undecided))
         case _:
             return None
 
@@ -109,6 +122,8 @@ def _policy(policy: PermissionPolicy, default: Permission) -> Permission:
             return Permission.ALLOW
         case t if t == PERMISSION_POLICY_TYPE_ALWAYS_ASK:
             return Permission.ASK
+        case t if t == PERMISSION_POLICY_TYPE_AUTO:
+            return Permission.AUTO
         case t if t == PERMISSION_POLICY_TYPE_UNSPECIFIED:
             return default
         case _:

@@ -13,7 +13,7 @@ from drover.agent.v1.agent_pb2 import SessionAgent
 from drover.event.v1.event_pb2 import Event
 from drover.event.v1.session_event_pb2 import RETRY_STATUS_TYPE_RETRYING, RefusalDetails
 from drover.event.v1.user_event_pb2 import CONFIRMATION_RESULT_ALLOW
-from services.brain.domain import calls, content
+from services.brain.domain import calls, content, words
 from services.brain.domain.state import State, Status, adopt
 from services.brain.domain.usage import UsageTotals
 
@@ -64,6 +64,7 @@ def correct(state: State, event: Event) -> None:
 
 
 def _user_message(state: State, event: Event, _at: float) -> None:
+    words.remember(state.words, words.USER, words.spoken(event.user_message.content))
     blocks = content.blocks(event.user_message.content) or [content.text_block(EMPTY)]
     if any(call.open for call in state.calls.values()):
         state.deferred.extend(blocks)
@@ -83,6 +84,8 @@ def _user_interrupt(state: State, _event: Event, _at: float) -> None:
 
 def _confirmation(state: State, event: Event, _at: float) -> None:
     answer = event.user_tool_confirmation
+    if answer.deny_message:
+        words.remember(state.words, words.USER, answer.deny_message)
     if call := state.calls.get(answer.tool_use_id):
         call.confirm(
             allowed=answer.result == CONFIRMATION_RESULT_ALLOW, deny_message=answer.deny_message
@@ -144,6 +147,9 @@ def _call(state: State, call: Call) -> None:
 
 
 def _request_start(state: State, event: Event, _at: float) -> None:
+    if state.request:
+        state.side_request = event.id
+        return
     state.request = event.id
     state.response = []
     state.calls = {}
@@ -152,7 +158,10 @@ def _request_start(state: State, event: Event, _at: float) -> None:
 def _request_end(state: State, event: Event, _at: float) -> None:
     end = event.span_model_request_end
     state.usage.add(end.model_usage)
-    state.request = ""
+    if state.side_request and end.model_request_start_id == state.side_request:
+        state.side_request = ""
+        return
+    state.request = state.side_request = ""
     response, state.response = state.response, []
     if end.is_error:
         state.calls = {}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from drover.event.v1.session_event_pb2 import RefusalDetails
     from drover.session.v1.session_pb2 import Session
     from services.brain.domain.calls import Answerer, Call
+    from services.brain.domain.words import Words
 
 
 class Status(Enum):
@@ -40,8 +41,9 @@ class State:
     usage: UsageTotals = field(default_factory=UsageTotals)
     # The last position of a log that was copied from another session, whose usage it tells.
     copied_seq: int = 0
-    # The model request without an end.
+    # The model request without an end, and one that was made for it before its end (the judge's).
     request: str = ""
+    side_request: str = ""
     # Blocks of the response that `request` is getting, and its calls.
     response: list[bytes] = field(default_factory=list)
     calls: dict[str, Call] = field(default_factory=dict)
@@ -54,6 +56,8 @@ class State:
     # The model stopped because its context window is full.
     overflowed: bool = False
     turn_start: Mark | None = None
+    # What people have said (`words.py`).
+    words: Words = field(default_factory=list)
     requests: int = 0
     continuations: int = 0
     # Failed requests in a row: told of by an error, and lost with the brain that made them.

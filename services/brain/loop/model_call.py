@@ -37,7 +37,7 @@ _log = structlog.get_logger("brain.model")
 
 
 class ModelCall:
-    """One request, which may be interrupted."""
+    """One request, which may be interrupted. `request` is the id of its start in the log."""
 
     def __init__(
         self,
@@ -45,12 +45,14 @@ class ModelCall:
         factory: EventFactory,
         state: State,
         *,
+        request: str,
         preview: Callable[[Preview], None],
         on_sandbox: Callable[[], None],
         points: SyncPoints,
     ) -> None:
         self._model = model
         self._state = state
+        self._request = request
         self._preview = preview
         self._on_sandbox = on_sandbox
         self._points = points
@@ -96,7 +98,7 @@ class ModelCall:
             spans.answered(span, self._response)
         if self._response.ignored:
             _log.warning("blocks_ignored", kinds=self._response.ignored)
-        return self._response.finish(self._state.request, self._state.permissions)
+        return self._response.finish(self._request, self._state.permissions)
 
     async def _read(self, request: ModelRequest) -> None:
         first = True

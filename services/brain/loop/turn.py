@@ -36,6 +36,7 @@ from services.brain.domain.decision import (
 )
 from services.brain.domain.state import Status
 from services.brain.loop import spans
+from services.brain.loop.judgement import Judgement
 from services.brain.loop.model_call import ModelCall
 from services.brain.loop.results import fit
 from services.brain.loop.retry import session_error
@@ -73,6 +74,8 @@ class Ports:
     clock: Clock
     ids: IdSource
     points: SyncPoints
+    # Seconds that the model has to judge the calls of one response.
+    judge_seconds: float = 60.0
 
 
 class Turns:
@@ -88,6 +91,7 @@ class Turns:
         self._stir = asyncio.Event()
         self._runs = ToolRuns(hands, tasks, self._stir.set, ports.points)
         self._model_call: ModelCall | None = None
+        self._judgement = Judgement(ports, self._factory, log)
         # The model request that this brain has announced and not made yet.
         self._request = ""
         self._rested = False
@@ -98,8 +102,10 @@ class Turns:
     def on_input(self, waiting: InputWaiting) -> None:
         """Wakes the turn for input that has come; an interrupt stops the model at once."""
         self._stir.set()
-        if waiting.interrupt and self._model_call is not None:
-            self._model_call.interrupt()
+        if waiting.interrupt:
+            self._judgement.interrupt()
+            if self._model_call is not None:
+                self._model_call.interrupt()
 
     async def run(self) -> None:
         """Works until the session needs no brain and the lease is given back."""
@@ -142,8 +148,7 @@ class Turns:
             case Interrupt(calls):
                 await self._interrupt(calls)
             case CloseRequest():
-                self._log.add(self._factory.request_failed(self._log.state.request))
-                self._request = ""
+                self._close_request()
             case Rest(failures):
                 await self._rest(failures)
             case GiveUp(error):
@@ -154,6 +159,12 @@ class Turns:
                 ack = await self._log.exchange(release=True)
                 return ack.released
         return False
+
+    def _close_request(self) -> None:
+        state = self._log.state
+        for request in filter(None, (state.side_request, state.request)):
+            self._log.add(self._factory.request_failed(request))
+        self._request = ""
 
     async def _take_message(self) -> None:
         await self._ports.points.reach(Point.BEFORE_TAKE)
@@ -177,6 +188,7 @@ class Turns:
             self._ports.model,
             self._factory,
             state,
+            request=request,
             preview=self._lease.preview,
             on_sandbox=self._runs.provision,
             points=self._ports.points,
@@ -195,7 +207,10 @@ class Turns:
             log.add(self._factory.request_failed(request, call.usage()))
         else:
             await self._ports.points.reach(Point.RESPONSE_COMPLETE)
-            log.add(*response)
+            if await self._judgement.judge(response):
+                log.add(*response)
+            else:
+                log.add(self._factory.request_failed(request, call.usage()))
         return False
 
     async def _model_failed(self, error: ModelError) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Never
 
 from chassis.errors import DroverError, Reason
-from drover.agent.v1.tool_pb2 import PERMISSION_POLICY_TYPE_AUTO, PermissionPolicy, Tool
+from drover.agent.v1.tool_pb2 import Tool
 from services.registry.domain.tools import WEB_TOOLS
 
 if TYPE_CHECKING:
@@ -51,10 +51,8 @@ def _refuse_tools(tools: Iterable[Tool], path: str) -> None:
 
 
 def _refuse_toolset(toolset: AgentToolset, path: str) -> None:
-    _refuse_auto(toolset.default_config.permission_policy, f"{path}.default_config")
     for index, config in enumerate(toolset.configs):
         here = f"{path}.configs.{index}"
-        _refuse_auto(config.permission_policy, here)
         if config.name not in WEB_TOOLS:
             continue
         # The defaults of a toolset just do not offer these; asking for one by name is refused.
@@ -63,11 +61,6 @@ def _refuse_toolset(toolset: AgentToolset, path: str) -> None:
                 _refuse(f"{here}.{field.name}")
         if config.enabled:
             _refuse(f"{here}.enabled", config.name)
-
-
-def _refuse_auto(policy: PermissionPolicy, path: str) -> None:
-    if policy.type == PERMISSION_POLICY_TYPE_AUTO:
-        _refuse(f"{path}.permission_policy.type", "auto")
 
 
 def _refuse(path: str, value: str = "") -> Never:

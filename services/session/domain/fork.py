@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from drover.agent.v1 import agent_pb2
@@ -64,8 +65,10 @@ _INPUTS: Final = (
     "user.custom_tool_result",
     "user.tool_result",
     "user.define_outcome",
-    "system.message",
 )
+"""What begins a turn. A `system.message` is said along with one, or begins none."""
+
+_SPANS: Final = ("span.model_request_start", "span.model_request_end")
 _REST: Final = frozenset({Stop.END_TURN, Stop.RETRIES_EXHAUSTED, Stop.REFUSAL})
 """The stops after which the next message begins a new turn."""
 
@@ -78,9 +81,9 @@ _NO_MATTER_HOW_LARGE: Final = 1 << 40
 class Fork:
     """A fork as it was planned: the new session, and how much of which log it gets.
 
-    `threads` are the new session's, `renamed` gives their ids by those of the source. `request` is
-    the model request that has no end by then, empty if there is none. `at_rest` says that no turn
-    is under way there.
+    `threads` are the new session's, `renamed` gives their ids by those of the source. `requests`
+    are the model requests that have no end by then, the innermost first. `at_rest` says that no
+    turn is under way there.
     """
 
     source: SessionRef
@@ -88,7 +91,7 @@ class Fork:
     details: SessionDetails
     threads: list[ThreadState]
     renamed: Mapping[str, str]
-    request: str
+    requests: tuple[str, ...]
     at_rest: bool
 
     @property
@@ -109,7 +112,7 @@ def plan(tx: Transaction, ref: SessionRef, event_id: str | None, ids: IdSource) 
     last = reader.at_end()
     agent = reader.agent() or snapshot.details.agent
     status, stop = reader.status()
-    request = reader.open_request()
+    requests = reader.open_requests()
     renamed: dict[str, str] = {}
     threads = []
     state = SessionState(
@@ -137,8 +140,8 @@ def plan(tx: Transaction, ref: SessionRef, event_id: str | None, ids: IdSource) 
         ),
         threads=threads,
         renamed=renamed,
-        request=request,
-        at_rest=status is Status.IDLE and not request,
+        requests=requests,
+        at_rest=status is Status.IDLE and not requests,
     )
 
 
@@ -163,7 +166,7 @@ def _conclude(tx: CopyTransaction, fork: Fork, ids: IdSource) -> SessionState:
     state, now = fork.state.copy(), tx.now()
     unfinished = tx.unfinished_calls(state.id)
     # The end first: what follows it is no part of the response that the model had begun.
-    closing = [_request_end(fork.request)] if fork.request else []
+    closing = [_request_end(request) for request in fork.requests]
     closed = []
     for call, opened_by in unfinished:
         result = _result(call, opened_by)
@@ -262,13 +265,15 @@ class _Reader:
             status = Status.RUNNING
         return status, stop
 
-    def open_request(self) -> str:
-        """The model request that has not ended."""
-        start = next(self._backwards("span.model_request_start"), None)
-        end = next(self._backwards("span.model_request_end"), None)
-        if start is None or (end is not None and end.seq > start.seq):
-            return ""
-        return start.id
+    def open_requests(self) -> tuple[str, ...]:
+        """The model requests that have not ended, the last one first.
+
+        That is at most one, and one that judges its calls: three events tell.
+        """
+        spans = [*islice(self._backwards(*_SPANS, limit=3), 3)]
+        ended = {event.span_model_request_end.model_request_start_id for event in spans}
+        starts = [event.id for event in spans if event.HasField("span_model_request_start")]
+        return tuple(start for start in starts if start not in ended)
 
     def agent(self) -> agent_pb2.SessionAgent | None:
         """The agent as the last update before that left it; `None` if none changed it."""

@@ -27,6 +27,7 @@ class Rig:
             self.model,
             events.EventFactory(logs.Numbered(), "sthr_1", "Worker"),
             self.state,
+            request="sevt_request",
             preview=self.previews.append,
             on_sandbox=self.provision,
             points=NoSyncPoints(),

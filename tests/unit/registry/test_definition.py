@@ -77,14 +77,6 @@ def unsupported(**fields: object) -> Agent:
             "execution_identity.type: aws_role is not supported",
         ),
         (
-            definition(toolset(defaults=ToolDefaults(permission_policy=AUTO))),
-            "tools.0.default_config.permission_policy.type: auto is not supported",
-        ),
-        (
-            definition(toolset(AgentToolConfig(name="bash", permission_policy=AUTO))),
-            "tools.0.configs.0.permission_policy.type: auto is not supported",
-        ),
-        (
             definition(toolset(AgentToolConfig(name="web_fetch", enabled=True))),
             "tools.0.configs.0.enabled: web_fetch is not supported",
         ),
@@ -104,6 +96,16 @@ def unsupported(**fields: object) -> Agent:
 )
 def test_what_does_not_run_yet_is_refused_by_its_path(agent: Agent, message: str) -> None:
     assert refusal(agent) == f"{message} by this release"
+
+
+def test_the_policy_auto_is_kept_as_it_is_given() -> None:
+    agent = definition(
+        toolset(AgentToolConfig(name="bash"), defaults=ToolDefaults(permission_policy=AUTO))
+    )
+    settle_definition(agent)
+    settled = agent.tools[0].agent_toolset
+    assert settled.default_config.permission_policy == AUTO
+    assert settled.configs[0].permission_policy == AUTO
 
 
 def test_turning_the_web_tools_off_is_no_use_of_them() -> None:

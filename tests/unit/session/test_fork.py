@@ -191,6 +191,21 @@ async def test_a_model_request_without_an_end_is_ended_before_its_calls():
     assert (end.model_request_start_id, end.is_error) == ("request", True)
 
 
+async def test_a_request_and_the_one_that_judges_its_calls_are_both_ended():
+    world, _ = turned(request_start(), request_start("judge"))
+    log = log_of(world, await forked(world, "judge"))[-5:]
+    assert kinds(log) == ["span_model_request_end", "span_model_request_end", *CLOSING]
+    ends = [event.span_model_request_end.model_request_start_id for event in log[:2]]
+    assert ends == ["judge", "request"]
+
+
+async def test_a_request_whose_judge_has_ended_is_ended_alone():
+    world, _ = turned(request_start(), request_start("judge"), request_end("judge"), said("hm", "so"))
+    log = log_of(world, await forked(world, "so"))[-4:]
+    assert kinds(log) == ["span_model_request_end", *CLOSING]
+    assert log[0].span_model_request_end.model_request_start_id == "request"
+
+
 async def test_a_request_that_ended_is_not_ended_again():
     world, _ = turned(request_start(), said("hi"), request_end(), said("after", "last"))
     assert kinds(log_of(world, await forked(world, "last")))[5:] == ["agent_message", *CLOSING]
