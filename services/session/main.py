@@ -18,6 +18,7 @@ from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
 from chassis.settings import SecretText
 from chassis.telemetry.metrics import exposed
+from drover.session.v1.checkpoint_service_pb2_grpc import add_CheckpointServiceServicer_to_server
 from drover.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from services.session.clients.brain import BrainClient
 from services.session.clients.hands import HandsClient
@@ -32,8 +33,10 @@ from services.session.hands import HandReleases
 from services.session.leases import Leases
 from services.session.metrics import MeasuredStore, SessionMetrics
 from services.session.peers import Peers
+from services.session.rpc.checkpoints import CheckpointRpc
 from services.session.rpc.parts import Parts
 from services.session.rpc.servicer import SessionRpc
+from services.session.store.checkpoints import SqlCheckpointStore
 from services.session.store.clock import steady
 from services.session.store.copies import SqlCopyStore
 from services.session.store.schema import SCHEMA
@@ -119,6 +122,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     commits = await stack.enter_async_context(Commits(store, listeners, readers))
     parts = Parts(
         store=store,
+        checkpoints=SqlCheckpointStore(database),
         commits=commits,
         copying=copying,
         feed=feed,
@@ -132,6 +136,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     _show(metrics, feed, leases, dispatcher, watch)
     server = GrpcServer(settings.listen, token, reflection=settings.reflection, registry=registry)
     server.add(add_SessionServiceServicer_to_server, SessionRpc(parts))
+    server.add(add_CheckpointServiceServicer_to_server, CheckpointRpc(parts.checkpoints))
     await server.start()
     stack.push_async_callback(server.stop, _STOP_SECONDS)
     # After the server, since a brain that is woken calls back at once.

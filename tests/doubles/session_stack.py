@@ -35,10 +35,14 @@ TOKEN = "installation-secret"  # noqa: S105  # of this process only
 class Lease:
     """The brain's end of a lease stream."""
 
-    def __init__(self, stub, session_id, *, holder="brain", generation=0, after_seq=0):
+    def __init__(self, stub, session_id, *, holder="brain", generation=0, after_seq=0, formats=()):
         self._call = stub.HoldLease()
         self._open = lease_pb2.OpenLease(
-            session_id=session_id, holder=holder, generation=generation, after_seq=after_seq
+            session_id=session_id,
+            holder=holder,
+            generation=generation,
+            after_seq=after_seq,
+            checkpoint_formats=formats,
         )
         self._ids = itertools.count(1)
         self._responses = []
@@ -60,7 +64,8 @@ class Lease:
     async def open(self, *appends):
         await self.send_open(*appends)
         self.opened = (await self.read()).opened
-        while self.opened.head_seq > self._open.after_seq + len(self.log):
+        known = self._open.after_seq or self.opened.checkpoint.seq
+        while self.opened.head_seq > known + len(self.log):
             self.log += (await self.read()).log.events
         return self
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chassis.errors import DroverError, Reason
-from services.session.domain import inbox, lease, lifecycle
+from services.session.domain import checkpoints, inbox, lease, lifecycle
 from services.session.domain.append import append_to
 from services.session.domain.news import News
 from services.session.domain.ports import LogQuery
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from chassis.ids import IdSource
     from drover.session.v1 import lease_pb2
     from services.session.domain.append import Appends
+    from services.session.domain.checkpoints import Format
     from services.session.domain.lifecycle import Snapshot
     from services.session.domain.ports import Transaction
     from services.session.domain.session import SessionRef
@@ -31,7 +32,8 @@ class Opened:
     """A lease as it was taken: the session, what waits for the brain, and the log's first slice.
 
     `first` has the events as they are stored; `appends` is what became of the requests that came
-    with the opening, if there were any.
+    with the opening, if there were any. With `formats` a checkpoint is to be looked for in one of
+    them, and `first` is empty: where the log begins for the brain is not known yet.
     """
 
     snapshot: Snapshot
@@ -39,6 +41,7 @@ class Opened:
     first: list[bytes]
     appends: Appends | None
     news: News
+    formats: frozenset[Format]
 
 
 def open_lease(
@@ -63,15 +66,16 @@ def open_lease(
         lease.resume(state, request.generation, request.holder, now)
     else:
         lease.acquire(state, request.holder, now)
-    first = next_slice(tx, ref, request.after_seq, state.head_seq)
+    formats = checkpoints.wanted(request, state.head_seq)
+    first = [] if formats else next_slice(tx, ref, request.after_seq, state.head_seq)
     waiting = inbox.summary(state.waiting)
     if with_it:
         appends = append_to(tx, state, state.head_seq, with_it, ids)
         news = dataclasses.replace(appends.news, opened=True)
-        return Opened(snapshot, waiting, first, appends, news)
+        return Opened(snapshot, waiting, first, appends, news, formats)
     tx.save(state)
     news = News(ref, generation=state.generation, opened=True)
-    return Opened(snapshot, waiting, first, None, news)
+    return Opened(snapshot, waiting, first, None, news, formats)
 
 
 def next_slice(tx: Transaction, ref: SessionRef, after: int, upto: int) -> list[bytes]:

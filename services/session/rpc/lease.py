@@ -18,7 +18,7 @@ from services.session.domain.admission import refuse
 from services.session.domain.append import Appends, Holder, append
 from services.session.domain.log import timestamp
 from services.session.leases import HeldLease
-from services.session.rpc import wire
+from services.session.rpc import checkpoints, wire
 from services.session.rpc.parts import Context, ref
 
 if TYPE_CHECKING:
@@ -123,17 +123,18 @@ class _Stream:
 
     async def _send_opening(self, opened: holding.Opened, after_seq: int) -> None:
         state = opened.snapshot.state
-        message = pb.HoldLeaseResponse()
-        message.responses.add().opened.CopyFrom(
-            pb.LeaseOpened(
-                generation=state.generation,
-                expire_time=timestamp(state.lease_expires_at or 0),
-                session=view.session(opened.snapshot),
-                head_seq=state.head_seq,
-                input=opened.input,
-            )
+        told = pb.LeaseOpened(
+            generation=state.generation,
+            expire_time=timestamp(state.lease_expires_at or 0),
+            session=view.session(opened.snapshot),
+            head_seq=state.head_seq,
+            input=opened.input,
         )
         events, position = opened.first, after_seq
+        if opened.formats:
+            position = await self._add_checkpoint(told, opened)
+            events = await self._slice(position, state.head_seq)
+        message = pb.HoldLeaseResponse(responses=[pb.LeaseResponse(opened=told)])
         while events:
             # As it is stored: a log may be long, and it is the brain that looks into it.
             piece = wire.repeated(pb.LogSlice.EVENTS_FIELD_NUMBER, events)
@@ -145,6 +146,14 @@ class _Stream:
             events = await self._slice(position, state.head_seq)
         answers = [] if opened.appends is None else _acknowledgements(opened.appends)
         await self._send(answers, message)
+
+    async def _add_checkpoint(self, told: pb.LeaseOpened, opened: holding.Opened) -> int:
+        """Adds what an earlier brain has folded, if there is any; answers up to where that is."""
+        found = await self._parts.checkpoints.load(self._ref, opened.formats)
+        if found is None or found.seq > told.head_seq:
+            return 0
+        told.checkpoint.CopyFrom(checkpoints.message(found))
+        return found.seq
 
     async def _slice(self, after: int, upto: int) -> list[bytes]:
         if after >= upto:

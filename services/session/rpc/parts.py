@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from services.session.clients.registry import Registry
     from services.session.commits import Commits
     from services.session.copying import Copying
+    from services.session.domain.checkpoints import CheckpointStore
     from services.session.domain.cursor import Cursors
     from services.session.domain.ports import SessionStore
     from services.session.feed import Feed
@@ -42,6 +43,7 @@ class Parts:
     """
 
     store: SessionStore
+    checkpoints: CheckpointStore
     commits: Commits
     copying: Copying
     feed: Feed

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
 
 from chassis.context import current_call
+from chassis.errors import DroverError
 from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from services.session.clients.registry import refuse_archived
@@ -109,6 +111,8 @@ class SessionsRpc(SessionServiceServicer):
         answer, new = await call.commit(archive, about=About(session, waiting=True))
         if new:
             _log.info("session_archived", session_id=request.session_id)
+            with suppress(DroverError):  # what is left of it does no harm
+                await parts.checkpoints.discard(session)
         return answer
 
     async def DeleteSession(

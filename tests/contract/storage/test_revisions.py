@@ -20,7 +20,7 @@ WIDENS = re.compile(
     r"|CREATE INDEX (CONCURRENTLY )?(IF NOT EXISTS )?\w+ ON \w+"
     r"|CREATE UNIQUE INDEX (IF NOT EXISTS )?\w+ ON (?P<over>\w+)"
     r"|ALTER TABLE \w+ ADD COLUMN (?P<column>.*)"
-    r"|ALTER TABLE \w+ ALTER COLUMN \w+ (DROP NOT NULL|SET DEFAULT .*)"
+    r"|ALTER TABLE \w+ ALTER COLUMN \w+ (DROP NOT NULL|SET DEFAULT .*|SET STORAGE \w+)"
     r"|UPDATE .*|INSERT INTO .*",
     re.IGNORECASE | re.DOTALL,
 )

@@ -28,6 +28,6 @@ def upgrade(op: Operations) -> None:
         Column("seq", BigInteger, nullable=False),
         Column("body", LargeBinary, nullable=False),
     )
-    if op.get_bind().dialect.name == "postgresql":
+    if op.get_context().dialect.name == "postgresql":
         # To compress it would take the database far longer than to write it, and be waited for.
         op.execute("ALTER TABLE checkpoints ALTER COLUMN body SET STORAGE EXTERNAL")
