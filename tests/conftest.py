@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
 from tests.doubles.postgres import Cluster, shared_cluster
+from tests.doubles.standing import Watch
 from tests.e2e.stack import Stack, running_stack
+
+_WATCH = pytest.StashKey[Watch]()
+_TELL_BEFORE = 5.0
+"""Seconds before a test's time is up when it is told where everything stands."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_WATCH] = Watch()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A hang shows in the report where it hung."""
+    marker = item.get_closest_marker("timeout")
+    seconds = float(marker.args[0] if marker else item.config.getini("timeout"))
+
+    def tell(stacks: str) -> None:
+        item.add_report_section("hang", "where everything stood", stacks)
+
+    with item.config.stash[_WATCH].over(seconds - _TELL_BEFORE, tell):
+        return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,35 @@
+"""What is told of a test that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+
+from tests.doubles.standing import Watch
+
+
+async def _deep_down(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def test_a_hang_is_told_with_every_thread_and_what_each_task_waits_for() -> None:
+    told: queue.Queue[str] = queue.Queue()
+    event = asyncio.Event()
+    task = asyncio.create_task(_deep_down(event), name="the one that hangs")
+    with Watch().over(0.01, told.put):
+        said = await asyncio.to_thread(told.get, timeout=10)
+    event.set()
+    await task
+    assert "thread MainThread" in said
+    assert "task the one that hangs" in said
+    assert "_deep_down: await event.wait()" in said
+
+
+def test_nothing_is_told_of_what_ends_in_time() -> None:
+    told: queue.Queue[str] = queue.Queue()
+    watch = Watch()
+    with watch.over(60, told.put):
+        pass
+    with watch.over(0.01, told.put):
+        assert told.get(timeout=10)  # it still watches
+    assert told.empty()
