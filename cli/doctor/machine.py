@@ -8,6 +8,7 @@ import platform
 import shutil
 import socket
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
 _PYTHON = (3, 11)
 _PATIENCE = 3.0  # s
 _ROOM = 2 * 1024**3  # bytes
+_PROVIDER = "DROVER_MODEL_PROVIDER"
+# What the clouds' clients need beside the SDK, and the extra of Drover that has it.
+_CLOUDS = {
+    "bedrock": ("boto3", "bedrock"),
+    "bedrock_mantle": ("boto3", "bedrock"),
+    "aws": ("boto3", "bedrock"),
+    "vertex": ("google.auth", "vertex"),
+    "google_cloud": ("google.auth", "vertex"),
+}
 _CREDENTIALS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
 
 
@@ -96,6 +106,9 @@ def disk(data: Path) -> Finding:
 
 def model(environ: Mapping[str, str]) -> Finding:
     """Which model agents will use."""
+    provider = environ.get(_PROVIDER, "anthropic")
+    if provider != "anthropic":
+        return _cloud(provider)
     given = environ.get("ANTHROPIC_BASE_URL")
     base_url = _origin(given) if given else None
     if given and base_url is None:
@@ -115,6 +128,23 @@ def model(environ: Mapping[str, str]) -> Finding:
         "no key: agents use the scripted rehearsal model, offline",
         "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server that speaks the Messages API",
     )
+
+
+def _cloud(provider: str) -> Finding:
+    """A cloud that serves models: its library is there, its credentials are not looked for."""
+    library, extra = _CLOUDS.get(provider, ("", ""))
+    if library and not _is_there(library):
+        return missing(
+            "model", f"{provider} needs {library}", f"pip install 'drover[{extra}]', or make setup"
+        )
+    return fine("model", f"{provider}, as {_PROVIDER} says")
+
+
+def _is_there(library: str) -> bool:
+    try:
+        return find_spec(library) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False
 
 
 def _origin(url: str) -> str | None:

@@ -26,7 +26,7 @@ _BRAIN_MODULE = "services.brain.main"
 _MODEL_CLIENT = ("anthropic", "httpcore2", "anyio._backends._asyncio")
 
 # What speaks to a model needs its credentials; nothing else is given them.
-_MODEL_PREFIXES = ("ANTHROPIC_", "AWS_", "GOOGLE_", "CLOUD_ML_", "VERTEX_", "BEDROCK_")
+_MODEL_PREFIXES = ("ANTHROPIC_", "AWS_", "GOOGLE_", "CLOUD_ML_", "CLOUDSDK_")
 _KEY = "DROVER_API_KEY"
 # Of these, each process is given its own.
 _OWN = {_KEY, *VARIABLES}

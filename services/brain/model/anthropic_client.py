@@ -14,6 +14,7 @@ import asyncio
 import time
 from contextlib import asynccontextmanager
 from email.utils import mktime_tz, parsedate_tz
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import orjson
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import anthropic
     import httpx2
 
-    from services.brain.model.platform import Frame, Platform
+    from services.brain.model.platform import Frame, Letter, Platform
 
 _CONNECT_TIMEOUT = 5.0
 _DRAIN_TIMEOUT = 0.25
@@ -94,6 +95,8 @@ class AnthropicModelClient:
     def _build(self) -> anthropic.AsyncAnthropic:
         import httpx2  # noqa: PLC0415  # a second of import with the SDK, wanted by few processes
 
+        for library in self._platform.libraries:
+            import_module(library)  # now, and not in the first request
         timeout = httpx2.Timeout(self._silence, connect=_CONNECT_TIMEOUT)
         try:
             return self._platform.build(timeout)
@@ -114,8 +117,8 @@ async def _post(
     import httpx2  # noqa: PLC0415
 
     sent: httpx2.Request | None = None
+    letter = _addressed(client, platform, body, betas)
     try:
-        letter = platform.address(client, body, betas)
         response = await client.post(
             letter.path,
             cast_to=cast("Any", httpx2.Response),
@@ -150,6 +153,20 @@ async def _post(
             retryable=False,
         )
     raise failure if sent is None else _redacted(failure, sent)
+
+
+def _addressed(
+    client: anthropic.AsyncAnthropic, platform: Platform, body: bytes, betas: Sequence[str]
+) -> Letter:
+    try:
+        return platform.address(client, body, betas)
+    except ValueError as error:
+        failure = ModelError(
+            ModelErrorKind.REQUEST_FAILED,
+            f"the request cannot be put to the model's platform: {error}",
+            retryable=False,
+        )
+    raise failure
 
 
 class _RawEvents:

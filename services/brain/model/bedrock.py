@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import orjson
 
-from services.brain.model.envelope import open_envelope, seal
+from services.brain.model.envelope import model_of, open_envelope, seal
 from services.brain.model.platform import API_VERSION, Letter, raised_by
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Bedrock:
     def address(self, client: object, body: bytes, betas: Sequence[str]) -> Letter:  # noqa: ARG002
         """See `Platform.address`."""
         envelope = open_envelope(body, ("model", "stream"))
-        model = quote(str(envelope.taken["model"]), safe=":")
+        model = quote(model_of(envelope), safe=":")
         added: dict[str, str | list[str]] = {"anthropic_version": API_VERSION}
         if betas:
             added["anthropic_beta"] = list(betas)

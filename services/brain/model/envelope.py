@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _KEY: Final = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:\s*')
 _NEXT: Final = re.compile(r"\s*([,}])")
+_EMPTY: Final = re.compile(r"\s*\}")
 _OPENS: Final = re.compile(r"\s*\{")
 _DECODE: Final = json.JSONDecoder().raw_decode
 
@@ -45,7 +46,10 @@ def open_envelope(body: bytes, names: Collection[str]) -> Envelope:
     while len(taken) < len(names):
         key = _KEY.match(text, at)
         if key is None:
-            break
+            if _EMPTY.match(text, at):
+                break
+            msg = f"the request is no JSON object: a name is expected at {at}"
+            raise ValueError(msg)
         name: str = json.loads(key[1])
         value, end = _DECODE(text, key.end())
         after = _NEXT.match(text, end)
@@ -63,7 +67,16 @@ def open_envelope(body: bytes, names: Collection[str]) -> Envelope:
     return Envelope(taken, ",".join([*kept, rest] if rest else kept).encode())
 
 
+def model_of(envelope: Envelope) -> str:
+    """The id that was taken out. Raises ValueError where a path could not hold it."""
+    model = envelope.taken.get("model")
+    if not isinstance(model, str) or model.partition(";")[0] in ("", ".", ".."):
+        msg = f"{model!r} is no model's id"
+        raise ValueError(msg)
+    return model
+
+
 def seal(members: bytes, **added: str | list[str]) -> bytes:
     """A JSON object of `added` and then `members`."""
-    head = json.dumps(added, ensure_ascii=False, separators=(",", ":"))[:-1].encode()
-    return b"%b,%b}" % (head, members) if members else head + b"}"
+    head = json.dumps(added, ensure_ascii=False, separators=(",", ":"))[1:-1].encode()
+    return b"{%b}" % b",".join(part for part in (head, members) if part)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import quote
 
-from services.brain.model.envelope import open_envelope, seal
+from services.brain.model.envelope import model_of, open_envelope, seal
 from services.brain.model.platform import API_VERSION, Letter, MessagesApi
 
 if TYPE_CHECKING:
@@ -43,15 +43,15 @@ class Vertex(MessagesApi):
         """See `Platform.address`. Raises ValueError where no project is named."""
         vertex = cast("anthropic.AsyncAnthropicVertex", client)
         if not vertex.project_id:
-            msg = "no project is named"
+            msg = f"no project is named: check {self.advice}"
             raise ValueError(msg)
         envelope = open_envelope(body, ("model",))
         place = "/".join(
-            f"{kind}/{quote(str(name), safe='@:')}"
+            f"{kind}/{quote(name, safe='@:')}"
             for kind, name in (
                 ("projects", vertex.project_id),
                 ("locations", vertex.region),
-                ("publishers/anthropic/models", envelope.taken["model"]),
+                ("publishers/anthropic/models", model_of(envelope)),
             )
         )
         return Letter(
