@@ -82,6 +82,7 @@ class Rig:
         retry: RetryPolicy = AT_ONCE,
         limits: Limits | None = None,
         max_sessions: int = 8,
+        judge_seconds: float = 10.0,
     ) -> BrainPool:
         worker = Worker(
             name="brain",
@@ -94,6 +95,7 @@ class Rig:
                 clock=SystemClock(),
                 ids=new_id,
                 points=points or NoSyncPoints(),
+                judge_seconds=judge_seconds,
             ),
             cache=StateCache(),
         )
