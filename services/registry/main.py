@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
 from pydantic import Field
 
+from catalogue.models import load
 from chassis import lifecycle
 from chassis.clock import SystemClock
 from chassis.grpc.server import GrpcServer
@@ -32,10 +34,13 @@ SERVICE = "registry"
 
 
 class RegistrySettings(DatabaseSettings):
-    """The registry needs nothing beyond what every service with a database has."""
+    """The registry's: beside what every service with a database has, only the list of models."""
 
     registry_database_url: SecretText = Field(
         default=None, description="The database of the registry alone."
+    )
+    models_file: Path | None = Field(
+        default=None, description="JSON file with models and prices of yours, over those shipped."
     )
 
 
@@ -48,8 +53,9 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
     server = GrpcServer(
         settings.listen, settings.token(), reflection=settings.reflection, registry=registry
     )
+    models = load(settings.models_file)
     agents, environments = SqlAgentStore(database, clock), SqlEnvironmentStore(database, clock)
-    server.add(add_AgentServiceServicer_to_server, AgentRpc(agents, clock, new_id))
+    server.add(add_AgentServiceServicer_to_server, AgentRpc(agents, clock, new_id, models))
     server.add(
         add_EnvironmentServiceServicer_to_server, EnvironmentRpc(environments, clock, new_id)
     )

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from catalogue.models import load
 from chassis.context import current_call
 from drover.agent.v1 import agent_service_pb2 as pb
 from drover.agent.v1.agent_service_pb2_grpc import AgentServiceServicer
+from services.registry.domain.ability import check_ability
 from services.registry.domain.agent import new_agent, updated_agent
 from services.registry.domain.paging import DEFAULT_LIMIT, CursorBinding, Position, cut
 from services.registry.domain.ports import Listing
@@ -19,6 +21,7 @@ from services.registry.domain.stamps import bound, micros
 from services.registry.rpc.once import is_new, once
 
 if TYPE_CHECKING:
+    from catalogue.models import Catalogue
     from chassis.clock import Clock
     from chassis.ids import IdSource
     from drover.agent.v1.agent_pb2 import Agent
@@ -31,8 +34,11 @@ _log = structlog.get_logger("registry.agents")
 class AgentRpc(AgentServiceServicer):
     """Serves agents out of a store, within the calling workspace."""
 
-    def __init__(self, store: AgentStore, clock: Clock, ids: IdSource) -> None:
+    def __init__(
+        self, store: AgentStore, clock: Clock, ids: IdSource, models: Catalogue | None = None
+    ) -> None:
         self._store = store
+        self._models = load(None) if models is None else models
         self._clock = clock
         self._ids = ids
 
@@ -40,6 +46,7 @@ class AgentRpc(AgentServiceServicer):
         self, request: pb.CreateAgentRequest, context: Context
     ) -> pb.CreateAgentResponse:
         """Creates an agent at version 1."""
+        check_ability(request.model, self._models.of(request.model.id))
         agent = new_agent(request, self._ids("agent"), self._clock.now())
         call = once(pb.CreateAgentResponse, "agent")
         agent = await self._store.add(current_call().workspace_id, agent, call)
@@ -58,6 +65,8 @@ class AgentRpc(AgentServiceServicer):
     ) -> pb.UpdateAgentResponse:
         """Changes an agent: a new version where something differs."""
         now = self._clock.now()
+        if request.HasField("model"):
+            check_ability(request.model, self._models.of(request.model.id))
 
         def change(stored: Agent) -> Agent:
             return updated_agent(stored, request, now)
@@ -129,7 +138,10 @@ class AgentRpc(AgentServiceServicer):
         wanted = request.selection.agent if overrides is None else overrides
         version = wanted.version if wanted.HasField("version") else None
         base = await self._store.get(current_call().workspace_id, wanted.id, version)
-        return pb.ResolveAgentResponse(agent=session_agent(base, overrides))
+        agent = session_agent(base, overrides)
+        if overrides is not None and overrides.HasField("model"):
+            check_ability(agent.model, self._models.of(agent.model.id), "agent.")
+        return pb.ResolveAgentResponse(agent=agent)
 
     async def ReviseSessionAgent(
         self, request: pb.ReviseSessionAgentRequest, _context: object
