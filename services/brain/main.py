@@ -18,16 +18,20 @@ from chassis.ids import new_id
 from chassis.telemetry.metrics import exposed
 from drover.brain.v1.brain_service_pb2_grpc import add_BrainServiceServicer_to_server
 from drover.hands.v1.hands_service_pb2_grpc import HandsServiceStub
+from drover.session.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
+from services.brain.clients.checkpoints import CheckpointSender
 from services.brain.domain.decision import Limits
 from services.brain.harness.registry import HarnessRegistry
 from services.brain.harness.standard import StandardHarness
+from services.brain.loop.checkpoints import Checkpointing
 from services.brain.loop.pool import BrainPool
 from services.brain.loop.retry import RetryPolicy
 from services.brain.loop.state_cache import StateCache
 from services.brain.loop.sync_points import FileSyncPoints, NoSyncPoints, SyncPoints
 from services.brain.loop.turn import Ports
 from services.brain.loop.worker import Worker
+from services.brain.metrics import CheckpointMetrics
 from services.brain.model.access import open_model
 from services.brain.model.port import ModelError
 from services.brain.rpc import BrainRpc
@@ -55,11 +59,16 @@ async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
         max_output_tokens=settings.max_output_tokens,
         limits=Limits(requests=settings.max_requests_per_turn),
     )
+    harnesses = HarnessRegistry(harness)
+    registry = await exposed(settings.metrics_listen, stack)
+    metrics = CheckpointMetrics(registry)
+    sender = CheckpointSender(CheckpointServiceStub(sessions), metrics)
+    await stack.enter_async_context(sender)
     worker = Worker(
         name=settings.brain_name,
         sessions=SessionServiceStub(sessions),
         hands=HandsServiceStub(hands),
-        harnesses=HarnessRegistry(harness),
+        harnesses=harnesses,
         ports=Ports(
             model=model,
             retry=RetryPolicy(attempts=settings.model_attempts),
@@ -69,9 +78,9 @@ async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
             judge_seconds=settings.judge_seconds,
         ),
         cache=StateCache(max_bytes=settings.state_cache_bytes),
+        checkpointing=Checkpointing(harnesses, sender.send, metrics),
     )
     pool = await stack.enter_async_context(BrainPool(worker.work, settings.max_sessions))
-    registry = await exposed(settings.metrics_listen, stack)
     server = GrpcServer(settings.listen, token, reflection=settings.reflection, registry=registry)
     server.add(add_BrainServiceServicer_to_server, BrainRpc(pool))
     await server.start()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from chassis.clock import Clock
     from drover.event.v1.event_pb2 import Event
+    from drover.session.v1.checkpoint_pb2 import Checkpoint, CheckpointFormat
     from drover.session.v1.preview_pb2 import Preview
     from drover.session.v1.session_pb2 import Session
 
@@ -76,8 +77,16 @@ class LogReceiver(Protocol):
         """The last position of the log that is known."""
         ...
 
-    def opened(self, session: Session) -> None:
-        """The lease is held. The log behind `head` follows."""
+    @property
+    def checkpoint_formats(self) -> Sequence[CheckpointFormat]:
+        """The checkpoints that would do for the beginning of the log."""
+        ...
+
+    def opened(self, session: Session, checkpoint: Checkpoint | None) -> bool:
+        """The lease is held. The log behind `head` follows: behind the checkpoint if there is one.
+
+        False for one that will not do: then the log is asked for again, and this called again.
+        """
         ...
 
     def logged(self, events: Sequence[Event]) -> None:
@@ -120,6 +129,7 @@ class Lease:
         self._pending: deque[_Pending] = deque()
         self._next_request = 1
         self._heard = 0.0
+        self._begun = False
         self._released = False
         self.generation = 0
         self.session: Session
@@ -182,7 +192,8 @@ class Lease:
     async def _connected(self) -> None:
         call: _Call = self._open_stream()
         try:
-            await self._open(call)
+            if not await self._open(call):
+                return
             async with asyncio.TaskGroup() as tasks:
                 writer = tasks.create_task(self._outbox.drain(call.write))
                 renewer = tasks.create_task(self._renew())
@@ -194,12 +205,16 @@ class Lease:
         finally:
             call.cancel()
 
-    async def _open(self, call: _Call) -> None:
+    async def _open(self, call: _Call) -> bool:
+        """Takes the lease and reads the log; False where that is to be done again."""
+        first = not self._begun
+        formats = self._receiver.checkpoint_formats if first else ()
         request = OpenLease(
             session_id=self._session_id,
             holder=self._holder,
             generation=self.generation,
             after_seq=self._receiver.head,
+            checkpoint_formats=formats,
         )
         requests = [LeaseRequest(open=request)]
         if not self.generation:
@@ -208,11 +223,13 @@ class Lease:
         with translated():
             await call.write(HoldLeaseRequest(requests=requests))
         opened = (await self._next(call)).opened
-        first = not self.generation
         self.generation, self.session = opened.generation, opened.session
-        head = self._receiver.head
         if first:
-            self._receiver.opened(opened.session)
+            given = opened.checkpoint if formats and opened.HasField("checkpoint") else None
+            if not self._receiver.opened(opened.session, given):
+                return False
+            self._begun = True
+        head = self._receiver.head
         missed: list[Event] = []
         while head < opened.head_seq:
             piece = (await self._next(call)).log.events
@@ -225,6 +242,7 @@ class Lease:
             self._settle(missed, opened.input)
         self._input(opened.input)
         self.ready.set()
+        return True
 
     def _settle(self, missed: list[Event], waiting: InputWaiting) -> None:
         """Acknowledges what `missed` shows to be committed, and queues the rest again."""

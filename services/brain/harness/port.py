@@ -37,6 +37,15 @@ class Harness(Protocol):
         """What an agent's metadata calls it."""
         ...
 
+    @property
+    def fold(self) -> str:
+        """Names the way in which it folds, with the settings that it depends on.
+
+        Another one as soon as `begin` or `project` make another state of the same log: states that
+        were kept under the old name are not taken up any more.
+        """
+        ...
+
     def begin(self, session: Session) -> State:
         """The state of `session` before its log is folded."""
         ...

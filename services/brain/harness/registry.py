@@ -9,7 +9,7 @@ from services.brain.domain.decision import CallModel, Decision, GiveUp, Mine, Ta
 from services.brain.harness.standard import StandardHarness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from drover.agent.v1.agent_pb2 import SessionAgent
     from drover.session.v1.lease_pb2 import InputWaiting
@@ -26,6 +26,9 @@ class HarnessRegistry:
     def __init__(self, default: Harness, others: Iterable[Harness] = ()) -> None:
         self._default = default
         self._by_name = {harness.name: harness for harness in (default, *others)}
+
+    def __iter__(self) -> Iterator[Harness]:
+        return iter(self._by_name.values())
 
     def choose(self, agent: SessionAgent) -> Harness:
         """The harness that `agent` asks for; one that says so if there is none of that name."""

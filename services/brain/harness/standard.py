@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from services.brain.domain.decision import Decision, Mine
     from services.brain.domain.state import State
 
+FOLD: Final = 1
+"""To be raised when the same log folds into another state (`tests/replay/folds.json`)."""
+
 MAX_OUTPUT_TOKENS: Final = 32_000
 """Default of `max_tokens`. Every model that has adaptive thinking takes as many."""
 
@@ -60,6 +63,11 @@ class StandardHarness:
     def name(self) -> str:
         """Its name in an agent's metadata."""
         return "standard"
+
+    @property
+    def fold(self) -> str:
+        """Names the way in which it folds."""
+        return f"standard-{FOLD}"
 
     def begin(self, session: Session) -> State:
         """The state of `session` before its log is folded."""

@@ -21,6 +21,7 @@ from drover.session.v1.lease_pb2 import (
 from services.brain.domain import projection
 from services.brain.domain.decision import rests
 from services.brain.domain.state import adopt
+from services.brain.loop.checkpoints import NOTHING, Mark
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
 
     from chassis.clock import Clock
     from drover.event.v1.event_pb2 import Event
+    from drover.session.v1.checkpoint_pb2 import Checkpoint, CheckpointFormat
     from drover.session.v1.session_pb2 import Session
     from services.brain.clients.lease import Lease
     from services.brain.domain.state import State
     from services.brain.harness.port import Harness
     from services.brain.harness.registry import HarnessRegistry
+    from services.brain.loop.checkpoints import Beginnings
     from services.brain.loop.state_cache import CachedState
 
 MAX_UNDER_WAY: Final = 64
@@ -51,10 +54,14 @@ class SessionLog:
         harnesses: HarnessRegistry,
         clock: Clock,
         cached: CachedState | None,
+        beginnings: Beginnings | None = None,
     ) -> None:
         self._harnesses = harnesses
         self._clock = clock
         self._cached = cached
+        self._beginnings = beginnings if cached is None else None
+        # How far the session's last checkpoint goes, as far as this brain knows.
+        self.checkpoint = cached.checkpoint if cached is not None else NOTHING
         self._on_input: Callable[[InputWaiting], None] | None = None
         self._opened = False
         self._lease: Lease
@@ -99,10 +106,25 @@ class SessionLog:
         """What waits in the inbox, as far as is known."""
         return self._lease.waiting
 
-    def opened(self, session: Session) -> None:
-        """Takes up the cached state if it fits, else begins at the beginning."""
+    @property
+    def checkpoint_formats(self) -> Sequence[CheckpointFormat]:
+        """The checkpoints that a state can be restored from, where none is cached."""
+        return self._beginnings.formats if self._beginnings is not None else ()
+
+    def opened(self, session: Session, checkpoint: Checkpoint | None) -> bool:
+        """Takes up the cached state, or the checkpoint's, if it fits; else begins at the beginning.
+
+        False for a checkpoint that does not fit: the log is needed whole.
+        """
         self.harness = self._harnesses.choose(session.agent)
-        if self._cached is None:
+        if self._beginnings is not None and checkpoint is not None:
+            state = self._beginnings.restore(self.harness, checkpoint)
+            if state is None:
+                self._beginnings = None
+                return False
+            self.state, self.checkpoint = state, Mark.of(state)
+            adopt(state, session.agent)
+        elif self._cached is None:
             self.state = self.harness.begin(session)
         elif self._cached.harness == self.harness.name:
             self.state = self._cached.state
@@ -111,6 +133,7 @@ class SessionLog:
             msg = f"folded by {self._cached.harness}, wanted by {self.harness.name}"
             raise DriftError(msg)
         self._opened = True
+        return True
 
     def logged(self, events: Sequence[Event]) -> None:
         """Folds what the log held already."""

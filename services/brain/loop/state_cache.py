@@ -6,16 +6,19 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from services.brain.loop.checkpoints import NOTHING, Mark
+
 if TYPE_CHECKING:
     from services.brain.domain.state import State
 
 
 @dataclass(frozen=True, slots=True)
 class CachedState:
-    """A state and the harness that folded it."""
+    """A state, the harness that folded it, and how far the session's last checkpoint goes."""
 
     harness: str
     state: State
+    checkpoint: Mark = NOTHING
 
     @property
     def size(self) -> int:

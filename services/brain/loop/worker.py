@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from drover.session.v1.session_pb2 import Session
     from drover.session.v1.session_service_pb2_grpc import SessionServiceAsyncStub
     from services.brain.harness.registry import HarnessRegistry
+    from services.brain.loop.checkpoints import Checkpointing
     from services.brain.loop.state_cache import StateCache
     from services.brain.loop.turn import Ports
 
@@ -40,6 +41,7 @@ class Worker:
         harnesses: HarnessRegistry,
         ports: Ports,
         cache: StateCache,
+        checkpointing: Checkpointing | None = None,
     ) -> None:
         self._name = name
         # The stub is written to and read from, which its type does not know to need no requests.
@@ -49,6 +51,7 @@ class Worker:
         self._harnesses = harnesses
         self._ports = ports
         self._cache = cache
+        self._checkpointing = checkpointing
 
     async def work(self, session_id: str) -> int:
         """Is the session's brain until it needs none; answers the lease's generation.
@@ -58,7 +61,10 @@ class Worker:
         """
         ports = self._ports
         await ports.points.reach(Point.WOKEN)
-        log = SessionLog(self._harnesses, ports.clock, self._cache.take(session_id))
+        checkpointing = self._checkpointing
+        beginnings = checkpointing.beginnings(session_id) if checkpointing is not None else None
+        cached = self._cache.take(session_id)
+        log = SessionLog(self._harnesses, ports.clock, cached, beginnings)
         lease = Lease(self._hold_lease, ports.clock, session_id, self._name, log)
         log.attach(lease)
         log.anticipate()
@@ -78,10 +84,16 @@ class Worker:
                     log.listen(turns.on_input)
                     await turns.run()
             except ExceptionGroup as group:
-                raise _first(group) from group
+                error = _first(group)
+                if beginnings is not None:
+                    beginnings.failed(error)
+                raise error from group
             await ports.points.reach(Point.RELEASED)
-        # Only now is it sure that the log is what was folded.
-        self._cache.put(CachedState(log.harness.name, log.state))
+            # Only now is it sure that the log is what was folded.
+            mark = log.checkpoint
+            if checkpointing is not None:
+                mark = checkpointing.leave(log.harness, log.state, lease.generation, mark)
+        self._cache.put(CachedState(log.harness.name, log.state, mark))
         return lease.generation
 
 
