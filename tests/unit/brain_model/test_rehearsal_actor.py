@@ -227,7 +227,7 @@ def test_calls_of_another_hand_end_the_turn_honestly() -> None:
         ({}, "messages"),
         ({"messages": []}, "messages"),
         ({"messages": ["x"]}, "messages.0.role"),
-        ({"messages": [{"role": "system", "content": "x"}]}, "messages.0.role"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
         ({"messages": [{"role": "user", "content": 3}]}, "messages.0.content"),
         ({"messages": [{"role": "user", "content": [{}]}]}, "messages.0.content.0.type"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content.0"),

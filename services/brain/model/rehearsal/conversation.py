@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
+_ROLES = frozenset({"user", "assistant", "system"})
+
+
 class InvalidRequestError(ValueError):
     """The request breaks the Messages API; the text names the field."""
 
@@ -71,8 +74,8 @@ def read_conversation(body: Mapping[str, Any]) -> Conversation:
 
 
 def _blocks(message: object, path: str) -> list[dict[str, Any]]:
-    if not isinstance(message, dict) or message.get("role") not in {"user", "assistant"}:
-        raise InvalidRequestError(f"{path}.role: must be user or assistant")
+    if not isinstance(message, dict) or message.get("role") not in _ROLES:
+        raise InvalidRequestError(f"{path}.role: must be user, assistant or system")
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]

@@ -17,6 +17,7 @@ from starlette.routing import Route
 from services.brain.model.rehearsal import encoding
 from services.brain.model.rehearsal.actor import answer
 from services.brain.model.rehearsal.conversation import InvalidRequestError, read_conversation
+from services.brain.model.rehearsal.judging import is_for_judge, judgement
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -87,7 +88,8 @@ async def _messages(request: Request) -> Response:
 
 def _answered(body: Mapping[str, Any]) -> dict[str, Any]:
     """Off the loop: a large table takes a while to read, and the brain has leases to renew."""
-    return encoding.message(answer(read_conversation(body)), body)
+    said = judgement(body) if is_for_judge(body) else answer(read_conversation(body))
+    return encoding.message(said, body)
 
 
 async def _frames(whole: Mapping[str, Any]) -> AsyncIterator[bytes]:
