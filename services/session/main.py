@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc.aio
 from pydantic import Field
 
+from catalogue.models import load
 from chassis import lifecycle
 from chassis.clock import Clock, SystemClock
 from chassis.grpc.channel import open_channel
@@ -85,7 +86,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     Without brain addresses sessions wait for a brain; without a hands address the hands of ended
     sessions stay on the list of those to be released.
     """
-    token = settings.token()
+    token, models = settings.token(), load(settings.models_file)
 
     def channel(address: str) -> grpc.aio.Channel:
         opened = open_channel(address, token)
@@ -107,10 +108,10 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     brains = [BrainClient(address, channel(address)) for address in settings.brain_addresses]
     notices = open_notices(url, SCHEMA.name)
     dispatcher = Dispatcher(brains, store, grace_seconds=_GRACE_SECONDS if notices else 0)
+    leases = Leases(dispatcher.desert)
     listeners: list[Listener] = [dispatcher, leases]
     releases = None
     if settings.hands_address:
-    leases = Leases(dispatcher.desert)
         releases = HandReleases(store, HandsClient(channel(settings.hands_address)))
         listeners.append(releases)
     readers: list[Listener] = [feed, metrics, copying]
@@ -129,6 +130,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         preview=peers.preview if peers else feed.preview,
         leases=leases,
         registry=Registry(channel(settings.address_of("registry"))),
+        models=models,
         cursors=Cursors(token.open().encode()),
         ids=new_id,
         stuck_seconds=settings.stuck_reader_seconds,

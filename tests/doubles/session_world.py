@@ -54,12 +54,13 @@ class World:
     The store is one in memory, or any with its `run`.
     """
 
-    def __init__(self, *initial, store=None, ids=None):
+    def __init__(self, *initial, store=None, ids=None, **fields):
         self.clock = ManualClock()
         self.ids = counting_ids() if ids is None else ids
         self.store = MemoryStore(self.clock) if store is None else store
         self.news = []
-        created = self.do(lambda tx: lifecycle.create(tx, WORKSPACE, details(), initial, self.ids))
+        made = details(**fields)
+        created = self.do(lambda tx: lifecycle.create(tx, WORKSPACE, made, initial, self.ids))
         self.ref = created.state.ref
         self.sent_seq = 0
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chassis.errors import DroverError, Reason
-from services.session.domain import admission, inbox, lease, log
+from services.session.domain import admission, budget, inbox, lease, log
 from services.session.domain import event as events_of
 from services.session.domain.news import News
 from services.session.domain.ports import Call, CallState, InboxEntry, LogEntry
@@ -127,8 +127,9 @@ class _Batch:
     changed: dict[str, Call] = field(default_factory=dict)
 
     def admit(self, event: event_pb2.Event, path: str, tx: Transaction) -> event_pb2.Event:
-        name = events_of.variant(event)
-        admission.check_type(event, name, events_of.event_type(event), path)
+        name, event_type = events_of.variant(event), events_of.event_type(event)
+        budget.check_taken(self.state, event_type, path)
+        admission.check_type(event, name, event_type, path)
         log.unstamp(event)
         if name == "user_custom_tool_result":
             return self._admit_result(event, path, tx)
@@ -136,6 +137,9 @@ class _Batch:
             admission.check_message(self.state, path)
         elif name == "user_interrupt":
             admission.check_interrupt(event, self.state, path)
+            if budget.is_spent(self.state):
+                # Nothing runs that it could stop, and what is paused goes on with more budget.
+                return self._unstored(event)
         else:
             return self._admit_confirmation(event, path)
         return self.queue(event, name)
@@ -150,6 +154,12 @@ class _Batch:
         )
         return event
 
+    def _unstored(self, event: event_pb2.Event) -> event_pb2.Event:
+        """The answer to an event that is taken and has no effect."""
+        event.id = event.id or self.ids(EVENT_PREFIX)
+        event.processed_at.CopyFrom(log.timestamp(self.now))
+        return event
+
     def _admit_confirmation(self, event: event_pb2.Event, path: str) -> event_pb2.Event:
         confirmation = event.user_tool_confirmation
         confirmation.ClearField("session_thread_id")
@@ -157,9 +167,7 @@ class _Batch:
         admission.check_confirmation(event, call, path)
         if call is None or call.state is not CallState.OPEN:
             # Late: the first answer counts (EVENTS §1).
-            event.id = event.id or self.ids(EVENT_PREFIX)
-            event.processed_at.CopyFrom(log.timestamp(self.now))
-            return event
+            return self._unstored(event)
         self._change(dataclasses.replace(call, state=CallState.ANSWERED))
         self.state.unanswered -= 1
         return self.queue(event, events_of.variant(event))

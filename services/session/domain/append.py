@@ -153,8 +153,11 @@ class _Step:
     changed: dict[str, Call] = field(default_factory=dict)
     threads: dict[str, Status] = field(default_factory=dict)
     waits_for: list[str] = field(default_factory=list)
+    # The cap in cents that the brain gave with the usage, 0 for none.
+    told: int | None = None
     released: bool = False
     pending: bool = False
+    rebudgeted: bool = False
 
     def plan(self, tx: Transaction, request: lease_pb2.AppendEvents) -> None:
         fresh = self._fresh(tx, request.events)
@@ -216,6 +219,7 @@ class _Step:
             # The session keeps this time, by the database's clock: its event and its object agree.
             active = self.state.activity.active_seconds(self.now)
             event.session_usage.usage.active_seconds = active
+            self.told = int(event.session_usage.budget.max_list_cost.amount or 0)
         self.entries.append(log.stamp(self.state, event, events_of.event_type(event), self.now))
 
     def _close(self, call_id: str, result_id: str, known: dict[str, Call]) -> bool:
@@ -249,7 +253,12 @@ class _Step:
         if state.activity.status in _RUNNING:
             raise admission.refuse("release", "the session still runs: it must go idle first")
         if not state.ended:
-            self.pending = inbox.needs_brain(state.stop, state.waiting) or self._answered(tx)
+            self.rebudgeted = self._rebudgeted(tx)
+            self.pending = (
+                self.rebudgeted
+                or inbox.needs_brain(state.stop, state.waiting)
+                or self._answered(tx)
+            )
         if not self.pending:
             lease.release(state)
             self.released = True
@@ -263,6 +272,12 @@ class _Step:
             if call_id not in calls:
                 raise admission.refuse("events", f"the session cannot wait for {call_id}")
         return any(calls[call_id].state is not CallState.OPEN for call_id in self.waits_for)
+
+    def _rebudgeted(self, tx: Transaction) -> bool:
+        """Whether the session stops at a budget that it does not have any more."""
+        if self.state.stop is not Stop.BUDGET_REACHED or self.told is None:
+            return False
+        return self.told != (tx.details(self.state.id).budget or 0)
 
     def store(self, tx: Transaction) -> None:
         session_id = self.state.id
@@ -292,7 +307,8 @@ class _Step:
             taken=[] if self.pending else [entry.event for entry, _ in self.taken],
             others=others,
             head_seq=state.head_seq,
-            input=inbox.summary(state.waiting),
+            # A change of the budget may have been sent while this was on its way.
+            input=inbox.summary(state.waiting, log_grown=self.rebudgeted),
             released=self.released,
             input_pending=self.pending,
         )

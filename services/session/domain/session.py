@@ -199,7 +199,10 @@ class Origin:
 
 @dataclass(slots=True)
 class SessionDetails:
-    """What of a session seldom changes and may be large: the snapshots that it works with."""
+    """What of a session seldom changes and may be large: the snapshots that it works with.
+
+    `budget` is the most that it may cost, in cents.
+    """
 
     environment_id: str
     agent: agent_pb2.SessionAgent
@@ -207,6 +210,7 @@ class SessionDetails:
     title: str | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     origin: Origin | None = None
+    budget: int | None = None
 
 
 @dataclass(slots=True)

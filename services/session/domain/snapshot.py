@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.duration_pb2 import Duration
 
 from drover.session.v1 import transfer_pb2
+from services.session.domain import budget
 from services.session.domain.admission import refuse
 from services.session.domain.log import timestamp
 from services.session.domain.session import (
@@ -60,6 +61,8 @@ def describe(
         snapshot.usage.ParseFromString(state.usage)
     if state.archived_at is not None:
         snapshot.archived_at.CopyFrom(timestamp(state.archived_at))
+    if details.budget is not None:
+        snapshot.budget.CopyFrom(budget.message(details.budget))
     if details.origin is not None:
         snapshot.forked_from.session_id = details.origin.session_id
         snapshot.forked_from.seq = details.origin.seq
@@ -122,6 +125,7 @@ def restore(
         title=snapshot.title if snapshot.HasField("title") else None,
         metadata=dict(snapshot.metadata),
         origin=_origin(snapshot),
+        budget=budget.cents(snapshot.budget) if snapshot.HasField("budget") else None,
     )
     return state, details, threads
 

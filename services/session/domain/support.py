@@ -15,8 +15,6 @@ _NOT_YET = "not supported by this release"
 
 def check_request(request: session_service_pb2.CreateSessionRequest) -> None:
     """Raises INVALID_ARGUMENT for a session that nothing would run."""
-    if request.HasField("budget"):
-        raise refuse("budget", f"budgets are {_NOT_YET}")
     if request.resources:
         raise refuse("resources", f"resources are {_NOT_YET}")
     if request.vault_ids:

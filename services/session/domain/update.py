@@ -1,4 +1,4 @@
-"""Changing a session's title, metadata and, while it is idle, its agent's tools."""
+"""Changing a session's title, metadata, budget and, while it is idle, its agent's tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from chassis.errors import DroverError, Reason
 from drover.event.v1 import event_pb2, session_event_pb2
 from drover.session.v1 import session_service_pb2
-from services.session.domain import admission, inbox, lifecycle, log
+from services.session.domain import admission, budget, inbox, lease, lifecycle, log
 from services.session.domain import event as events_of
 from services.session.domain.accept import EVENT_PREFIX
 from services.session.domain.news import News
@@ -45,12 +45,6 @@ def check(request: session_service_pb2.UpdateSessionRequest) -> None:
     """Raises INVALID_ARGUMENT for what no update changes."""
     if request.vault_ids or "vault_ids" in request.update_mask.paths:
         raise admission.refuse("vault_ids", "vaults are attached when a session is created")
-    if request.HasField("budget"):
-        raise DroverError(
-            Reason.INVALID_ARGUMENT,
-            "budget: a budget is set when a session is created",
-            error_code="budget_create_only",
-        )
 
 
 def update(
@@ -69,8 +63,12 @@ def update(
     touched = _title(details, change, changed)
     touched |= _metadata(details, change, changed)
     touched |= _agent(snapshot, change, changed)
-    if not touched:
+    budgeted = _budget(snapshot, change, changed)
+    if not touched and not budgeted:
         return snapshot, News(ref)
+    # Paused work goes on by itself; what runs is told as it goes.
+    resumes = budgeted and budget.is_spent(state)
+    state.needs_brain |= resumes
     event = event_pb2.Event(id=ids(EVENT_PREFIX), session_updated=changed)
     entry = log.stamp(state, event, events_of.event_type(event), snapshot.now)
     state.updated_at = snapshot.now
@@ -83,6 +81,7 @@ def update(
         stamped=[event],
         inbox_tail=state.inbox_tail,
         input=told,
+        wake=resumes and not lease.is_live(state, snapshot.now),
         generation=state.generation,
     )
     return snapshot, news
@@ -139,4 +138,28 @@ def _agent(snapshot: Snapshot, change: Change, changed: session_event_pb2.Sessio
         return False
     details.agent = change.revised
     changed.agent.CopyFrom(change.revised)
+    return True
+
+
+def _budget(snapshot: Snapshot, change: Change, changed: session_event_pb2.SessionUpdated) -> bool:
+    """Changes the cap, or removes it for good. Raises INVALID_ARGUMENT where there is none."""
+    details = snapshot.details
+    if not change.names("budget"):
+        return False
+    if not change.request.HasField("budget"):
+        removed = details.budget is not None
+        details.budget, changed.budget_removed = None, removed
+        return removed
+    cap = budget.cents(change.request.budget)
+    if details.budget is None:
+        raise DroverError(
+            Reason.INVALID_ARGUMENT,
+            "budget: a budget is set when a session is created, and one that was removed is gone",
+            error_code="budget_create_only",
+        )
+    budget.check_raised(snapshot.state, cap)
+    if cap == details.budget:
+        return False
+    details.budget = cap
+    changed.budget.CopyFrom(change.request.budget)
     return True

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from drover.agent.v1 import agent_pb2
 from drover.event.v1 import usage_pb2
 from drover.session.v1 import session_pb2 as pb
+from services.session.domain import budget
 from services.session.domain.log import timestamp
 from services.session.domain.session import MICROS, Status
 
@@ -37,6 +38,8 @@ def session(snapshot: Snapshot) -> pb.Session:
         updated_at=timestamp(state.updated_at),
         primary_thread_id=state.primary_thread_id,
     )
+    if details.budget is not None:
+        view.budget.CopyFrom(budget.message(details.budget))
     if details.origin is not None:
         view.forked_from.session_id = details.origin.session_id
         view.forked_from.seq = details.origin.seq
@@ -62,7 +65,7 @@ def thread(one: ThreadState, state: SessionState, details: SessionDetails, now: 
         view.stats.active_seconds = one.activity.active_seconds(now)
         view.stats.duration_seconds = _duration(one.activity, one.created_at, now)
     if one.parent_thread_id is None and state.usage:
-        view.usage.CopyFrom(_usage(state, now))
+        view.usage.CopyFrom(_thread_usage(one, state, now))
     if one.archived_at is not None:
         view.archived_at.CopyFrom(timestamp(one.archived_at))
     return view
@@ -101,6 +104,17 @@ STATUSES: Mapping[Status, pb.SessionStatus.ValueType] = {
 def _duration(activity: Activity, created_at: int, now: int) -> float:
     end = now if activity.ended_at is None else activity.ended_at
     return max(0, end - created_at) / MICROS
+
+
+def _thread_usage(one: ThreadState, state: SessionState, now: int) -> usage_pb2.UsageSnapshot:
+    """What the primary thread has used. The session's running time is in no thread's cost."""
+    usage = _usage(state, now)
+    usage.active_seconds = one.activity.active_seconds(now)
+    usage.ClearField("list_cost")
+    if usage.HasField("exact_token_cost"):
+        usage.list_cost.CopyFrom(budget.money(usage.exact_token_cost))
+    usage.ClearField("exact_list_cost")
+    return usage
 
 
 def _usage(state: SessionState, now: int) -> usage_pb2.UsageSnapshot:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.timestamp_pb2 import Timestamp
 
+    from catalogue.models import Catalogue
     from chassis.ids import IdSource
     from drover.session.v1 import preview_pb2
     from services.session.clients.registry import Registry
@@ -50,6 +51,7 @@ class Parts:
     preview: Callable[[str, preview_pb2.Preview], None]
     leases: Leases
     registry: Registry
+    models: Catalogue
     cursors: Cursors
     ids: IdSource
     stuck_seconds: float

@@ -14,7 +14,7 @@ from chassis.errors import DroverError
 from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from services.session.clients.registry import refuse_archived
-from services.session.domain import lifecycle, update, view
+from services.session.domain import budget, lifecycle, update, view
 from services.session.domain.ports import About
 from services.session.domain.session import SessionDetails
 from services.session.domain.support import check_environment, check_request
@@ -47,12 +47,17 @@ class SessionsRpc(SessionServiceServicer):
         agent, environment = await parts.registry.resolve(request.agent, request.environment_id)
         refuse_archived(environment)
         check_environment(environment)
+        cap = None
+        if request.HasField("budget"):
+            cap = budget.cents(request.budget)
+            budget.check_model(agent, parts.models)
         details = SessionDetails(
             environment_id=environment.id,
             agent=agent,
             environment=environment.config,
             title=request.title if request.HasField("title") else None,
             metadata=dict(request.metadata),
+            budget=cap,
         )
 
         def create(tx: Transaction) -> tuple[pb.CreateSessionResponse, News]:

@@ -323,7 +323,7 @@ def stored(state: SessionState) -> SessionRow:
 
 def restored_details(row: SessionRow) -> SessionDetails:
     """The large part of a session as the domain knows it."""
-    _, environment_id, title, metadata, agent, environment, forked_from, forked_seq = row
+    _, environment_id, title, metadata, agent, environment, forked_from, forked_seq, budget = row
     return SessionDetails(
         environment_id=environment_id,
         agent=agent_pb2.SessionAgent.FromString(agent),
@@ -331,6 +331,7 @@ def restored_details(row: SessionRow) -> SessionDetails:
         title=title,
         metadata=json.loads(metadata),
         origin=None if forked_from is None else Origin(forked_from, forked_seq),
+        budget=budget,
     )
 
 
@@ -345,4 +346,5 @@ def stored_details(session_id: str, large: SessionDetails) -> SessionRow:
         large.environment.SerializeToString(),
         large.origin and large.origin.session_id,
         large.origin and large.origin.seq,
+        large.budget,
     )

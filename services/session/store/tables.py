@@ -85,6 +85,7 @@ details = Table(
     # Of a fork: the session that it was made from, and how much of the log is that one's.
     Column("forked_from", String),
     Column("forked_seq", BigInteger),
+    Column("budget_cents", BigInteger),
 )
 
 threads = Table(

@@ -6,6 +6,7 @@ import pytest
 
 from chassis.context import CallContext, call_context
 from chassis.errors import Reason
+from drover.agent.v1.model_pb2 import MODEL_SPEED_FAST
 from drover.api.v1 import metadata_pb2
 from drover.session.v1 import session_pb2
 from drover.session.v1 import session_service_pb2 as pb
@@ -67,7 +68,6 @@ async def test_an_archived_environment_is_refused_with_its_code(service):
 @pytest.mark.parametrize(
     ("change", "path"),
     [
-        (lambda request: setattr(request.budget.max_list_cost, "amount", "1"), "budget"),
         (lambda request: request.vault_ids.append("vlt_1"), "vault_ids"),
         (lambda request: setattr(request.resources.add().file, "file_id", "f"), "resources"),
     ],
@@ -75,11 +75,44 @@ async def test_an_archived_environment_is_refused_with_its_code(service):
 async def test_what_is_not_running_is_refused_by_path(service, change, path):
     request = create_request()
     change(request)
-    if path == "budget":
-        request.budget.max_list_cost.currency = "USD"
     error = await refusal(service.stub.CreateSession(request))
     assert error.reason is Reason.INVALID_ARGUMENT
     assert error.message.startswith(f"{path}: ")
+
+
+def budgeted(amount):
+    request = create_request()
+    request.budget.max_list_cost.amount = amount
+    request.budget.max_list_cost.currency = "USD"
+    return request
+
+
+async def test_a_budget_is_the_sessions_from_its_creation_on(service):
+    service.agents.agent.model.id = "claude-opus-5-5"
+    session = (await service.stub.CreateSession(budgeted("2500"))).session
+    assert session.budget.max_list_cost.amount == "2500"
+    read = await service.stub.GetSession(pb.GetSessionRequest(session_id=session.id))
+    assert read.session.budget == session.budget
+    assert not (await service.create()).HasField("budget")
+
+
+async def test_a_budget_that_could_never_be_measured_is_refused_at_once(service):
+    refused = await refusal(service.stub.CreateSession(budgeted("2500")))
+    assert (refused.rule.http, refused.error_code) == (400, "model_not_budgetable")
+    assert refused.message.startswith("budget: model-1 has no list price")
+    service.agents.agent.model.id = "claude-haiku-5-5"
+    service.agents.agent.model.speed = MODEL_SPEED_FAST
+    refused = await refusal(service.stub.CreateSession(budgeted("2500")))
+    assert refused.error_code == "model_not_budgetable"
+    assert "in fast mode" in refused.message
+
+
+@pytest.mark.parametrize("amount", ["0", "", "01", "-1", "2.5", "1" * 19, "1e3"])
+async def test_a_budget_is_whole_cents_above_zero(service, amount):
+    service.agents.agent.model.id = "claude-opus-5-5"
+    refused = await refusal(service.stub.CreateSession(budgeted(amount)))
+    assert refused.reason is Reason.INVALID_ARGUMENT
+    assert refused.message.startswith("budget.max_list_cost.amount: ")
 
 
 async def test_environments_that_no_sandbox_can_be_made_from_are_refused(service):

@@ -189,15 +189,12 @@ def test_of_two_changes_of_the_agent_at_once_the_second_is_a_conflict():
     assert refused(call).reason is Reason.CONFLICT
 
 
-def test_vaults_and_budgets_are_refused_by_name():
+def test_vaults_are_refused_by_name():
     for request, path in (
         (change(vault_ids=["vlt_1"]), "vault_ids: "),
         (change(mask=["vault_ids"]), "vault_ids: "),
     ):
         assert refused(lambda request=request: update.check(request)).message.startswith(path)
-    request = change()
-    request.budget.max_list_cost.amount = "1"
-    assert refused(lambda: update.check(request)).error_code == "budget_create_only"
 
 
 def test_durations_freeze_when_the_session_ends():
