@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from services.brain.domain import policy
+from services.brain.domain.codec import DERIVED
 from services.brain.domain.transcript import Mark, Transcript
 from services.brain.domain.usage import UsageTotals
 
@@ -64,7 +65,7 @@ class State:
     failures: int = 0
     lost: int = 0
     # Bytes that the harness derives from `agent`.
-    prefix: bytes = b""
+    prefix: bytes = field(default=b"", metadata=DERIVED)
 
     def open_calls(self) -> list[Call]:
         """Calls without a result, in the model's order."""
