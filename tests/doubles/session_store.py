@@ -181,8 +181,9 @@ class MemoryTransaction:
         everything = dataclasses.replace(query, max_bytes=1 << 60)
         return [event.seq for event in self.log(session_id, everything)[0]]
 
-    def stamps(self, session_id, seqs):
-        return {one.seq: micros_of(one) for one in self._events(session_id) if one.seq in seqs}
+    def first_at(self, session_id, head, micros):
+        events = self._events(session_id)[:head]
+        return next((one.seq for one in events if micros_of(one) >= micros), head + 1)
 
     def logged(self, session_id, event_ids, *, surely=True):
         return {event.id for event in self._events(session_id)} & set(event_ids)

@@ -1,8 +1,4 @@
-"""Which positions of a log a query is about: times and events become positions before it is read.
-
-Stamps never decrease with the position, so a time is found by looking at a few of them, and a page
-reads positions only.
-"""
+"""Which positions of a log a query is about: events become positions before it is read."""
 
 from __future__ import annotations
 
@@ -19,22 +15,6 @@ if TYPE_CHECKING:
 
 SCAN: Final = 5_000
 """Positions that are read at a time where no index tells which of them match."""
-
-_PROBES: Final = 63
-"""Stamps that are looked at together: three rounds find a place among 250,000."""
-
-
-def first_at(tx: Transaction, session_id: str, head: int, micros: int) -> int:
-    """The first position that is stamped at or after a time; the one behind the head if none is."""
-    low, high = 1, head + 1
-    while low < high:
-        step = (high - low) / (_PROBES + 1)
-        probes = sorted({low + int(place * step) for place in range(1, _PROBES + 1)})
-        stamps = tx.stamps(session_id, probes)
-        later = next((place for place in probes if stamps[place] >= micros), None)
-        low = max((place + 1 for place in probes if stamps[place] < micros), default=low)
-        high = high if later is None else later
-    return low
 
 
 @dataclass(frozen=True, slots=True)

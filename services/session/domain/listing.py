@@ -125,9 +125,9 @@ def begin(
     if query.before_seq is not None:
         upto = min(upto, query.before_seq - 1)
     if query.times.low is not None:
-        floor = max(floor, bounds.first_at(tx, state.id, state.head_seq, query.times.low) - 1)
+        floor = max(floor, tx.first_at(state.id, state.head_seq, query.times.low) - 1)
     if query.times.high is not None:
-        upto = min(upto, bounds.first_at(tx, state.id, state.head_seq, query.times.high + 1) - 1)
+        upto = min(upto, tx.first_at(state.id, state.head_seq, query.times.high + 1) - 1)
     if query.around is not None:
         match = LogQuery(0, 0, 0, 0, types=query.types, threads=threads)
         floor, upto = bounds.around(tx, state, match, query.around)

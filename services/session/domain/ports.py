@@ -274,8 +274,11 @@ class Transaction(Protocol):
         """The positions of a slice, whatever it takes in bytes."""
         ...
 
-    def stamps(self, session_id: str, seqs: Collection[int]) -> dict[int, int]:
-        """When the events at these positions entered the log, in microseconds since 1970."""
+    def first_at(self, session_id: str, head: int, micros: int) -> int:
+        """The first position stamped at or after a time, in microseconds since 1970.
+
+        The one behind `head`, where the log ends, if there is none.
+        """
         ...
 
     def logged(

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
+    BigInteger,
     Integer,
     Select,
     and_,
@@ -18,6 +19,7 @@ from sqlalchemy import (
     case,
     column,
     func,
+    literal,
     literal_column,
     or_,
     select,
@@ -31,7 +33,7 @@ from services.session.store.tables import events, inbox
 from storage.prepared import Prepared, PreparedAmong
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from sqlalchemy import Connection
     from sqlalchemy.sql import ClauseElement
@@ -48,11 +50,6 @@ _SIZE = func.length(events.c.body)
 _BODY = case((literal_column(str(SMALL)) >= _SIZE, events.c.body))
 _BODIES = PreparedAmong(
     lambda seqs: select(events.c.seq, events.c.body).where(
-        events.c.session_id == bindparam("session"), events.c.seq.in_(seqs)
-    )
-)
-_STAMPS = PreparedAmong(
-    lambda seqs: select(events.c.seq, events.c.processed_at).where(
         events.c.session_id == bindparam("session"), events.c.seq.in_(seqs)
     )
 )
@@ -74,6 +71,32 @@ _INBOX_BODIES = PreparedAmong(
 )
 
 
+def _earlier() -> Select[Any]:
+    """How many positions are stamped before a time.
+
+    Stamps never decrease with the position: it strides ahead for as long as they are earlier, each
+    time half as far, and so looks at one a doubling of the log, all in one statement.
+    """
+    start = select(literal(0, BigInteger).label("at"), bindparam("stride", type_=BigInteger))
+    walk = start.cte("walk", recursive=True)
+    at, stride = walk.c
+    there = (
+        select(events.c.processed_at)
+        .where(
+            events.c.session_id == bindparam("session"),
+            events.c.seq == at + stride,
+            events.c.seq <= bindparam("head"),
+        )
+        .scalar_subquery()
+    )
+    ahead = case((there < bindparam("micros"), at + stride), else_=at)
+    walk = walk.union_all(select(ahead, stride // 2).where(stride > 0))
+    return select(walk.c.at).where(walk.c[1] == 0)
+
+
+_EARLIER = Prepared(_earlier())
+
+
 def page(connection: Connection, session_id: str, query: LogQuery) -> tuple[list[bytes], bool]:
     """A slice of the log as it is stored, and whether there is more of it."""
     rows = _rows(connection, session_id, query)
@@ -86,10 +109,12 @@ def positions(connection: Connection, session_id: str, query: LogQuery) -> list[
     return [row[0] for row in _rows(connection, session_id, query)[: query.limit]]
 
 
-def stamps(connection: Connection, session_id: str, seqs: Collection[int]) -> dict[int, int]:
-    """When the events at these positions entered the log, in microseconds since 1970."""
-    found = _STAMPS.execute(connection, {"session": session_id}, list(seqs))
-    return {row[0]: row[1] for row in found}
+def first_at(connection: Connection, session_id: str, head: int, micros: int) -> int:
+    """The first position that is stamped at or after a time; the one behind the head if none is."""
+    parameters = {"session": session_id, "head": head, "micros": micros}
+    stride = 1 << head.bit_length() >> 1
+    [row] = _EARLIER.execute(connection, parameters | {"stride": stride})
+    return int(row[0]) + 1
 
 
 def inbox_page(

@@ -161,9 +161,9 @@ class SqlTransaction:
         """The positions of a slice."""
         return slices.positions(self._with_log(session_id), session_id, query)
 
-    def stamps(self, session_id: str, seqs: Collection[int]) -> dict[int, int]:
-        """When events entered the log."""
-        return slices.stamps(self._with_log(session_id), session_id, seqs)
+    def first_at(self, session_id: str, head: int, micros: int) -> int:
+        """The first position stamped at or after a time."""
+        return slices.first_at(self._with_log(session_id), session_id, head, micros)
 
     def logged(
         self, session_id: str, event_ids: Collection[str], *, surely: bool = True

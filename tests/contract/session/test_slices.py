@@ -93,18 +93,31 @@ async def test_a_slice_may_reach_beyond_the_end_of_the_log(filled):
     )
 
 
-async def test_stamps_are_found_by_position(filled):
-    found = await filled.read(lambda tx: tx.stamps("sesn_1", [1, 60, 61]))
-    assert found == {1: MICROS, 60: 60 * MICROS}
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 8, 9, 60])
+async def test_a_time_is_found_in_a_log_of_any_length(store, count):
+    await create(store)
+    # Some share a stamp.
+    stamps = [(seq - seq % 3 + 1) * MICROS for seq in range(1, count + 1)]
+    entries = [stamped(seq, at=at) for seq, at in enumerate(stamps, start=1)]
+    await store.write(lambda tx: tx.append("sesn_1", entries))
+    for at in {0, *stamps, *(one + 1 for one in stamps)}:
+        expected = next((seq for seq, one in enumerate(stamps, start=1) if one >= at), count + 1)
+        found = await store.read(lambda tx, at=at: tx.first_at("sesn_1", count, at))
+        assert found == expected
+
+
+async def test_a_time_is_found_up_to_the_head_alone(filled):
+    assert await filled.read(lambda tx: tx.first_at("sesn_1", 20, 40 * MICROS)) == 21
+    assert await filled.read(lambda tx: tx.first_at("sesn_1", 60, 40 * MICROS)) == 40
 
 
 async def test_a_transaction_slices_what_it_appended_itself(filled):
     def fn(tx):
         tx.append("sesn_1", [entry(61)])
         newest = dataclasses.replace(EVERYTHING, upto=61, limit=1, descending=True)
-        return seqs(tx.log("sesn_1", newest)), tx.stamps("sesn_1", [61])
+        return seqs(tx.log("sesn_1", newest)), tx.first_at("sesn_1", 61, 61 * MICROS)
 
-    assert await filled.write(fn) == (([61], True), {61: 61 * MICROS})
+    assert await filled.write(fn) == (([61], True), 61)
 
 
 async def test_a_slice_of_the_inbox_holds_large_events_that_moved_and_that_wait(store):

@@ -221,37 +221,6 @@ def test_what_no_index_tells_is_sought_a_stretch_at_a_time(descending, monkeypat
         ]
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65, 200])
-def test_a_time_is_found_among_stamps_in_any_log(count):
-    world = World()
-    generation = world.open()
-    stamps = []
-    for number in range(count):
-        world.clock.move(number % 3)  # some share a stamp
-        world.append(generation, said("x"))
-        stamps.append(world.log[-1].processed_at.ToMicroseconds())
-    for at in {0, *stamps, *(one + 1 for one in stamps)}:
-        expected = next((n for n, one in enumerate(stamps, start=1) if one >= at), count + 1)
-        found = world.store.run(
-            lambda tx, at=at: bounds.first_at(tx, world.ref.session_id, count, at)
-        )
-        assert found == expected
-
-
-def test_few_stamps_are_looked_at_in_a_long_log():
-    class Stamps:
-        def __init__(self):
-            self.rounds = 0
-
-        def stamps(self, _session_id, seqs):
-            self.rounds += 1
-            return {seq: seq * MICROS for seq in seqs}
-
-    tx = Stamps()
-    assert bounds.first_at(tx, "sesn_1", 250_000, 123_456 * MICROS) == 123_456
-    assert tx.rounds == 3
-
-
 def test_the_inbox_is_read_from_what_waits_and_not_from_its_beginning():
     world = World(message("first"))
     generation = world.open()
