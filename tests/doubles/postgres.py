@@ -19,6 +19,8 @@ _USER = "drover"
 # By a program and not by `subprocess`, which would have to fork for it: a child that is forked in
 # the midst of gRPC's threads dies now and then.
 _AS_POSTGRES = ("setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups")
+_PATIENCE = 75.0
+"""Seconds that any of the programs may take: longer than pg_ctl waits for a server."""
 _SHARED = {"fsync": "off", "full_page_writes": "off"}
 """For servers that no test kills: what is committed need not outlive the machine."""
 
@@ -120,6 +122,7 @@ class Cluster:
             cwd="/",
             check=False,
             text=True,
+            timeout=_PATIENCE,
         )
         assert done.returncode == 0, (
             f"{program} {arguments}: {done.returncode} {done.stderr}\n{self._said_last()}"

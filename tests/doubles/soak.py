@@ -14,6 +14,11 @@ VARIABLE: Final = "DROVER_SOAK"
 _SHARE: Final = 0.25
 
 
+def limit(seconds: float) -> float:
+    """The time limit of a test that may take `seconds` in CI: longer where its run is."""
+    return seconds * max(1.0, share(1) / _SHARE)
+
+
 def share(whole: float) -> float:
     """The part of `whole` (seconds, rounds) that this run has time for."""
     return whole * float(os.environ.get(VARIABLE) or _SHARE)

@@ -12,7 +12,7 @@ import anthropic
 import pytest
 
 from tests.doubles.messages_api import ToolUse, echo, text, tools
-from tests.doubles.soak import share
+from tests.doubles.soak import limit, share
 from tests.e2e.stack import ROOT, Stack
 
 LOCK = Path(__file__).with_name("older_sdks.txt")
@@ -78,7 +78,7 @@ def test_sdk_drives_the_golden_path(stack: Stack, version: str, tmp_path: Path) 
     assert told["archived"] == "terminated"
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(limit(200))
 def test_nothing_that_the_description_allows_ends_in_a_5xx(stack: Stack) -> None:
     stack.model.default(echo)
     done = subprocess.run(

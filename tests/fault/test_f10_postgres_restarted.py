@@ -14,7 +14,7 @@ import pytest
 
 from tests.doubles.messages_api import text
 from tests.doubles.postgres import Cluster
-from tests.doubles.soak import share
+from tests.doubles.soak import limit, share
 from tests.e2e.driving import history, new_session, run_turn, texts
 from tests.e2e.stack import Stack
 from tests.fault.crowd import Crowd, crowd
@@ -59,7 +59,7 @@ async def restarted(cluster: Cluster, until: float) -> int:
     raise AssertionError
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(limit(150))
 def test_all_sessions_finish_and_nothing_acknowledged_is_lost(
     postgres_stack: Stack, breakable: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from chassis.errors import Reason
 from tests.doubles.postgres import Cluster
+from tests.doubles.soak import limit
 from tests.e2e.stack import Stack
 from tests.fault.histories.checker import check
 from tests.fault.histories.history import Outcome
@@ -21,7 +22,7 @@ READ_WITHIN = 2 * TOLD_WITHIN
 RED_WITHIN = 5.0
 BACK_WITHIN = 5.0
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(limit(150))
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from tests.doubles.ports import free_port
 from tests.doubles.postgres import Cluster
 from tests.doubles.session_events import idle, interrupt, message, running, said
 from tests.doubles.session_stack import TOKEN, Lease, Service, running_service, until
-from tests.doubles.soak import share
+from tests.doubles.soak import limit, share
 
 SEEDS = 400
 GONE = {Reason.NOT_FOUND, Reason.ARCHIVED}
@@ -217,7 +217,7 @@ class Race:
         await until(lambda: self.ground.hands.released.get(self.session_id) is False)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(limit(120))
 async def test_whatever_races_the_end_is_kept_whole_or_refused_and_nothing_is_left(
     ground: Ground,
 ) -> None:

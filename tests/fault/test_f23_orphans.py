@@ -13,7 +13,7 @@ import pytest
 
 from tests.doubles import traces
 from tests.doubles.messages_api import Reply, Request, ToolUse, text, tools
-from tests.doubles.soak import share
+from tests.doubles.soak import limit, share
 from tests.e2e.driving import new_session, send
 from tests.e2e.stack import Stack
 
@@ -87,7 +87,7 @@ class Life:
                     client.beta.sessions.events.send(self.session_id, events=[event])
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(limit(120))
 def test_sessions_deleted_as_they_end_leave_no_sandbox_and_no_file(own_stack: Stack) -> None:
     stack = own_stack
     stack.model.default(busy)

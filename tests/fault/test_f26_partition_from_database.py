@@ -14,7 +14,7 @@ import pytest
 
 from tests.doubles.partition import Namespace, namespace
 from tests.doubles.postgres import Cluster
-from tests.doubles.soak import share
+from tests.doubles.soak import limit, share
 from tests.doubles.tcp_proxy import TcpProxy
 from tests.e2e.driving import new_session
 from tests.e2e.replicas import Replicas
@@ -78,7 +78,7 @@ def cutting(net: Namespace, port: int, result: Run, waited: list[float]) -> Brea
     return cut
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(limit(120))
 def test_histories_across_partitions_from_the_database_break_no_promise(
     tmp_path: Path, breakable: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.doubles.messages_api import Gate, ToolUse, text, tools
 from tests.doubles.ports import free_port
 from tests.doubles.postgres import Cluster
-from tests.doubles.soak import share
+from tests.doubles.soak import limit, share
 from tests.e2e.driving import TOOLSET, new_session, run_turn, send, texts
 from tests.e2e.replicas import Replicas
 from tests.e2e.stack import running_stack
@@ -28,7 +28,7 @@ PARTS = ("registry", "session-1", "hands", "vault_proxy", "brain-1", "brain-2", 
 ASKING = {**TOOLSET, "default_config": {"permission_policy": {"type": "always_ask"}}}
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(limit(180))
 def test_storm_leaves_no_session_standing(tmp_path: Path) -> None:
     with running_stack(tmp_path, DROVER_STUCK_SESSION_SECONDS=str(LONG)) as stack:
         stack.model.default(worker_of_many_moods)

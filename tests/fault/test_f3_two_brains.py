@@ -22,7 +22,7 @@ from tests.doubles.messages_api import text
 from tests.doubles.postgres import Cluster
 from tests.doubles.session_events import message
 from tests.doubles.session_world import kinds
-from tests.doubles.soak import share
+from tests.doubles.soak import limit, share
 from tests.e2e.driving import new_session
 from tests.e2e.replicas import Replicas
 from tests.fault.fleet import running_fleet
@@ -75,7 +75,7 @@ async def wake(brain: Any, session_id: str) -> Reason | None:
     return None
 
 
-@pytest.mark.timeout(600)  # all of it, on a busy machine
+@pytest.mark.timeout(limit(150))
 async def test_of_two_brains_that_wake_a_session_at_once_one_holds_it(fleet: Replicas) -> None:
     rounds, refused = int(share(WAKES)), 0
     async with stubs(fleet) as (sessions, brains):

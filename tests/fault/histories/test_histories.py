@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.postgres import Cluster, running_cluster
-from tests.doubles.soak import share
+from tests.doubles.soak import limit, share
 from tests.e2e.driving import new_session
 from tests.e2e.replicas import Replicas
 from tests.fault.fleet import running_fleet, serves
@@ -70,7 +70,7 @@ def broken(data: Path, database: str) -> Iterator[tuple[Replicas, list[Breaker]]
         yield fleet, [restarts[0], killing(fleet), restarts[1]]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(limit(150))
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_histories_under_kills_and_restarts_break_no_promise(
     tmp_path: Path, database: str, capsys: pytest.CaptureFixture[str]
