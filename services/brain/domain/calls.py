@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from drover.event.v1.agent_event_pb2 import EVALUATED_PERMISSION_ALLOW, EVALUATED_PERMISSION_ASK
 from services.brain.domain import content
+from services.brain.domain.context import HISTORY_TOOL
 from services.brain.domain.policy import SANDBOX_TOOLS, WEB_TOOLS
+from services.brain.domain.transcript import Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +26,8 @@ class Answerer(Enum):
     """Who has to answer a call next."""
 
     HANDS = "hands"
+    # The brain, from the session's own log.
+    LOG = "log"
     CLIENT = "client"
     # The harness itself: the call was refused.
     HARNESS = "harness"
@@ -31,7 +35,7 @@ class Answerer(Enum):
 
 @dataclass(slots=True)
 class Call:
-    """One call; `result` is its encoded `tool_result` block once it has one."""
+    """One call; `result` is its `tool_result` block once it has one."""
 
     id: str
     name: str
@@ -40,7 +44,7 @@ class Call:
     answerer: Answerer
     refusal: str = ""
     asked: bool = False
-    result: bytes | None = None
+    result: Result | None = None
 
     @property
     def open(self) -> bool:
@@ -58,11 +62,10 @@ class Call:
             self.answerer = Answerer.HARNESS
             self.refusal = f"{_denied(self.name)} {deny_message}".rstrip()
 
-    def resolve(self, contents: Iterable[ContentBlock], *, is_error: bool) -> None:
-        """Takes the result."""
-        self.result = content.tool_result(
-            self.model_call_id, content.blocks(contents), is_error=is_error
-        )
+    def resolve(self, event_id: str, contents: Iterable[ContentBlock], *, is_error: bool) -> None:
+        """Takes the result that the event `event_id` tells of."""
+        block = content.tool_result(self.model_call_id, content.blocks(contents), is_error=is_error)
+        self.result = Result(block, event_id)
 
 
 def from_tool_use(event_id: str, use: AgentToolUse, custom: Iterable[str]) -> Call:
@@ -75,6 +78,8 @@ def from_tool_use(event_id: str, use: AgentToolUse, custom: Iterable[str]) -> Ca
     elif use.evaluated_permission != EVALUATED_PERMISSION_ALLOW:
         call.answerer = Answerer.HARNESS
         call.refusal = _refusal(use, custom)
+    elif use.name == HISTORY_TOOL:
+        call.answerer = Answerer.LOG
     return call
 
 

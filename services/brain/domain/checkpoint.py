@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from services.brain.domain.calls import Answerer, Call
 from services.brain.domain.codec import Codec, CodecError
+from services.brain.domain.context import Context
+from services.brain.domain.context import Context
 from services.brain.domain.policy import Permission, Permissions
 from services.brain.domain.state import State, Status
-from services.brain.domain.transcript import Transcript
+from services.brain.domain.transcript import Result, Transcript
 from services.brain.domain.usage import UsageTotals
 
 if TYPE_CHECKING:
@@ -25,8 +27,11 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     Status,
     Call,
     Answerer,
+    Context,
+    Context,
     Permission,
     Permissions,
+    Result,
     Transcript,
     UsageTotals,
 )

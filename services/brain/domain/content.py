@@ -76,6 +76,24 @@ def tool_result(model_call_id: str, contents: Sequence[bytes], *, is_error: bool
     )
 
 
+def cleared_result(call_id: bytes, event_id: str, size: int, *, is_error: bool) -> bytes:
+    """What stands for a result that was cleared; `call_id` is a JSON string's inside."""
+    note = (
+        f"[This result ({size:,} bytes) was cleared to make room. It is still in the log: "
+        f'call session_history with {{"event_id":"{event_id}"}} to read it again.]'
+    )
+    return b'{"type":"tool_result","tool_use_id":"%b","content":[%b]%b}' % (
+        call_id,
+        text_block(note),
+        b',"is_error":true' if is_error else b"",
+    )
+
+
+def withheld(kind: str) -> bytes:
+    """What stands for an image or a document where only its place in the conversation matters."""
+    return text_block(f"[{'an image' if kind == 'image' else 'a document'}]")
+
+
 def thinking(text: str, signature: str) -> bytes:
     """A thinking block with the signature that lets the model read it again."""
     return b'{"type":"thinking","thinking":%b,"signature":%b}' % (quoted(text), quoted(signature))

@@ -35,6 +35,9 @@ class Limits:
     requests: int = 200
     # Requests in a row whose brain died before their end.
     lost: int = 5
+    # Overflows and compactions in a row, with none of which there was room again. A harness that
+    # does not compact has 0.
+    compactions: int = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +106,17 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Ask the model."""
+    """Announce a request, and ask the model when what the log tells of it still wants that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Ask the model for a summary, which is to stand for the older part of the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTools:
-    """Send these calls to the hands, all at once."""
+    """Have these calls answered by the hands or from the log, all at once."""
 
     calls: tuple[Call, ...]
 
@@ -150,6 +158,7 @@ Decision = (
     | EnterRunning
     | Rest
     | CallModel
+    | Compact
     | RunTools
     | AwaitTools
     | GiveUp
@@ -209,7 +218,7 @@ def _with_calls(state: State, mine: Mine, open_calls: list[Call]) -> Decision:
         # compares a release with what its idle event waits for.
         return _require_action(awaited)
     refused = state.waiting_for(Answerer.HARNESS)
-    runnable = [call for call in open_calls if call.answerer is Answerer.HANDS]
+    runnable = [call for call in open_calls if call.answerer in (Answerer.HANDS, Answerer.LOG)]
     if (refused or runnable) and state.status is not Status.RUNNING:
         return EnterRunning()
     if refused:
@@ -239,23 +248,23 @@ def _ask(state: State, mine: Mine, limits: Limits) -> Decision:
                 tool_use_limit_reached_error=PlainError(),
             )
         )
+    if state.context.due and state.context.cramped >= limits.compactions:
+        return GiveUp(
+            SessionError(
+                message="The conversation does not fit the model's context window.",
+                compaction_limit_reached_error=PlainError(),
+            )
+        )
     if state.status is Status.RESCHEDULING and not mine.rested:
         return Rest(state.failures)
     if state.status is not Status.RUNNING:
         return EnterRunning()
-    return CallModel()
+    return Compact() if state.context.compacting else CallModel()
 
 
 def _at_rest(state: State, waiting: InputWaiting) -> Decision:
     if state.refusal is not None:
         return GoIdle(StopReason(refusal=Refusal()), details=state.refusal, more=waiting.message)
-    if state.overflowed:
-        return GiveUp(
-            SessionError(
-                message="The conversation no longer fits the model's context window.",
-                model_request_failed_error=PlainError(),
-            )
-        )
     if waiting.message:
         return TakeMessage()
     if state.status is Status.IDLE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drover.event.v1.agent_event_pb2 import AgentToolResult
+from drover.event.v1.agent_event_pb2 import AgentThreadContextCompacted, AgentToolResult
 from drover.event.v1.content_pb2 import ContentBlock, TextBlock
 from drover.event.v1.event_pb2 import Event
 from drover.event.v1.session_event_pb2 import (
@@ -29,6 +29,7 @@ from drover.event.v1.span_event_pb2 import (
     SpanModelRequestEnd,
     SpanModelRequestStart,
 )
+from services.brain.domain.context import OVERFLOW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,12 +110,17 @@ class EventFactory:
         """A model request begins."""
         return Event(id=self.new_id(), span_model_request_start=SpanModelRequestStart())
 
-    def request_failed(self, request: str, usage: ModelUsage | None = None) -> Event:
-        """The model request `request` ended without a response."""
+    def request_failed(
+        self, request: str, usage: ModelUsage | None = None, *, overflow: bool = False
+    ) -> Event:
+        """The model request `request` ended without a response; with `overflow`, for its size."""
         return Event(
             id=self.new_id(),
             span_model_request_end=SpanModelRequestEnd(
-                model_request_start_id=request, model_usage=usage or ModelUsage(), is_error=True
+                model_request_start_id=request,
+                model_usage=usage or ModelUsage(),
+                is_error=True,
+                stop_reason=OVERFLOW if overflow else "",
             ),
         )
 
@@ -126,6 +132,13 @@ class EventFactory:
             agent_tool_result=AgentToolResult(
                 tool_use_id=call_id, content=content, is_error=is_error
             ),
+        )
+
+    def compacted(self, summary: str) -> Event:
+        """A summary stands for what came before, from the end of the open request on."""
+        return Event(
+            id=self.new_id(),
+            agent_thread_context_compacted=AgentThreadContextCompacted(summary=summary),
         )
 
     def error(self, error: SessionError, *, retrying: bool) -> Event:

@@ -20,6 +20,7 @@ from drover.event.v1.agent_event_pb2 import (
     AutoPermission,
     ToolEvaluation,
 )
+from services.brain.domain.context import HISTORY_TOOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,9 +73,14 @@ class Permissions:
         runnable = (Permission.ALLOW, Permission.ASK, Permission.AUTO)
         return tuple(name for name in SANDBOX_TOOLS if self.by_name.get(name) in runnable)
 
+    @property
+    def history(self) -> bool:
+        """Whether the model may look into the session's log."""
+        return self.by_name.get(HISTORY_TOOL) is Permission.ALLOW
 
-def evaluate(tools: Iterable[Tool]) -> Permissions:
-    """The permissions that an agent's `tools` give."""
+
+def evaluate(tools: Iterable[Tool], *, history: bool = False) -> Permissions:
+    """The permissions that an agent's `tools` give; with `history` it may look into its log."""
     by_name: dict[str, Permission] = {}
     for tool in tools:
         match tool.WhichOneof("tool"):
@@ -84,6 +90,8 @@ def evaluate(tools: Iterable[Tool]) -> Permissions:
                 by_name[tool.custom.name] = Permission.CUSTOM
             case _:
                 pass
+    if history:
+        by_name.setdefault(HISTORY_TOOL, Permission.ALLOW)
     return Permissions(by_name)
 
 

@@ -14,12 +14,14 @@ from drover.event.v1.event_pb2 import Event
 from drover.event.v1.session_event_pb2 import RETRY_STATUS_TYPE_RETRYING, RefusalDetails
 from drover.event.v1.user_event_pb2 import CONFIRMATION_RESULT_ALLOW
 from services.brain.domain import calls, content, words
+from services.brain.domain.context import OVERFLOW
 from services.brain.domain.state import State, Status, adopt
 from services.brain.domain.usage import UsageTotals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from drover.event.v1.span_event_pb2 import ModelUsage
     from services.brain.domain.calls import Call
 
 CONTINUE: Final = (
@@ -59,7 +61,7 @@ def correct(state: State, event: Event) -> None:
         project(state, event, 0.0)
         return
     before = call.result
-    call.resolve(answer.content, is_error=answer.is_error)
+    call.resolve(event.id, answer.content, is_error=answer.is_error)
     state.transcript.replace(before, call.result)
 
 
@@ -70,7 +72,7 @@ def _user_message(state: State, event: Event, _at: float) -> None:
         state.deferred.extend(blocks)
         return
     if not state.needs_model:
-        state.turn_start = state.transcript.mark()
+        state.transcript.begin_turn()
         state.requests = 0
     state.transcript.add("user", *blocks)
     state.needs_model = True
@@ -107,10 +109,10 @@ def _resolve(state: State, call_id: str, event: Event) -> None:
         return
     if event.HasField("agent_tool_result"):
         result = event.agent_tool_result
-        call.resolve(result.content, is_error=result.is_error)
+        call.resolve(event.id, result.content, is_error=result.is_error)
     else:
         answer = event.user_custom_tool_result
-        call.resolve(answer.content, is_error=answer.is_error)
+        call.resolve(event.id, answer.content, is_error=answer.is_error)
     results = [call.result for call in state.calls.values()]
     # In the model's order, however the results came: the same log gives the same bytes.
     finished = [result for result in results if result is not None]
@@ -144,6 +146,11 @@ def _custom_tool_use(state: State, event: Event, _at: float) -> None:
 def _call(state: State, call: Call) -> None:
     state.response.append(content.tool_use(call.model_call_id, call.name, call.arguments))
     state.calls[call.id] = call
+    if call.name not in state.called:
+        state.called.append(call.name)
+        if not state.permissions.by_name:
+            # Without tools, the prefix names those that the conversation has calls of.
+            state.prefix = b""
 
 
 def _request_start(state: State, event: Event, _at: float) -> None:
@@ -151,6 +158,7 @@ def _request_start(state: State, event: Event, _at: float) -> None:
         state.side_request = event.id
         return
     state.request = event.id
+    state.context.summary = None
     state.response = []
     state.calls = {}
 
@@ -163,13 +171,29 @@ def _request_end(state: State, event: Event, _at: float) -> None:
         return
     state.request = state.side_request = ""
     response, state.response = state.response, []
+    context = state.context
+    compacting, context.compacting = context.compacting, False
     if end.is_error:
         state.calls = {}
-        state.lost += 1
+        context.summary = None
+        if end.stop_reason == OVERFLOW:
+            context.overflow()
+        else:
+            state.lost += 1
         return
-    state.requests += 1
     state.failures = state.lost = 0
-    state.overflowed = end.stop_reason == "model_context_window_exceeded"
+    if compacting or context.summary is not None:
+        # The harness puts it in its place.
+        context.summary = context.summary or ""
+        return
+    context.told(_sent(end.model_usage), state.transcript.weight)
+    _replied(state, event, response)
+
+
+def _replied(state: State, event: Event, response: list[bytes]) -> None:
+    end = event.span_model_request_end
+    state.requests += 1
+    state.context.due = False
     if end.stop_reason == "refusal":
         _refused(state, event)
         return
@@ -181,6 +205,11 @@ def _request_end(state: State, event: Event, _at: float) -> None:
     if end.stop_reason != "max_tokens":
         state.continuations = 0
     state.needs_model = bool(state.calls) or end.stop_reason == "pause_turn"
+    if end.stop_reason == OVERFLOW:
+        state.context.overflow()
+        state.needs_model = True
+        if response and not state.calls:
+            state.transcript.add("user", content.text_block(CONTINUE))
     if end.stop_reason == "max_tokens" and not state.calls:
         state.continuations += 1
         if state.continuations <= MAX_CONTINUATIONS:
@@ -190,8 +219,7 @@ def _request_end(state: State, event: Event, _at: float) -> None:
 
 def _refused(state: State, event: Event) -> None:
     # What was refused must leave the context, or everything after it is refused too.
-    if state.turn_start is not None:
-        state.transcript.rewind(state.turn_start)
+    state.transcript.drop_turn()
     state.calls = {}
     state.needs_model = False
     state.refusal = RefusalDetails()
@@ -215,7 +243,8 @@ def _idle(state: State, event: Event, at: float) -> None:
     state.usage.rest(at)
     if reason.HasField("requires_action"):
         return
-    state.needs_model = state.interrupted = state.overflowed = False
+    state.needs_model = state.interrupted = False
+    state.context.cramped = 0
     state.refusal = None
     state.failures = state.lost = state.requests = state.continuations = 0
 
@@ -243,6 +272,15 @@ def _updated(state: State, event: Event, _at: float) -> None:
         if not updated.metadata:
             updated.metadata.update(state.agent.metadata)
         adopt(state, updated)
+
+
+def _compacted(state: State, event: Event, _at: float) -> None:
+    state.context.summary = event.agent_thread_context_compacted.summary
+
+
+def _sent(usage: ModelUsage) -> int:
+    """The tokens of a request's prompt, however they were billed."""
+    return usage.input_tokens + usage.cache_read_input_tokens + usage.cache_creation_input_tokens
 
 
 def _is_thought(block: bytes) -> bool:
@@ -275,6 +313,7 @@ _FOLDS: Final[dict[str | None, Callable[[State, Event, float], None]]] = {
     "agent_message": _message,
     "agent_tool_use": _tool_use,
     "agent_custom_tool_use": _custom_tool_use,
+    "agent_thread_context_compacted": _compacted,
     "span_model_request_start": _request_start,
     "span_model_request_end": _request_end,
     "session_status_running": _running,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from services.brain.domain import policy
 from services.brain.domain.codec import DERIVED
-from services.brain.domain.transcript import Mark, Transcript
+from services.brain.domain.context import HISTORY_KEY, Context
+from services.brain.domain.transcript import Transcript
 from services.brain.domain.usage import UsageTotals
 
 if TYPE_CHECKING:
@@ -54,9 +55,9 @@ class State:
     needs_model: bool = False
     interrupted: bool = False
     refusal: RefusalDetails | None = None
-    # The model stopped because its context window is full.
-    overflowed: bool = False
-    turn_start: Mark | None = None
+    context: Context = field(default_factory=Context)
+    # Names of the tools that were called.
+    called: list[str] = field(default_factory=list)
     # What people have said (`words.py`).
     words: Words = field(default_factory=list)
     requests: int = 0
@@ -86,7 +87,7 @@ def begin(session: Session) -> State:
         session_id=session.id,
         thread_id=session.primary_thread_id,
         agent=session.agent,
-        permissions=policy.evaluate(session.agent.tools),
+        permissions=_permissions(session.agent, trimmed=False),
         copied_seq=session.forked_from.seq,
     )
 
@@ -95,5 +96,18 @@ def adopt(state: State, agent: SessionAgent) -> None:
     """Goes on with `agent`, of which the session has kept a newer copy."""
     if agent != state.agent:
         state.agent = agent
-        state.permissions = policy.evaluate(agent.tools)
+        state.permissions = _permissions(agent, trimmed=state.context.trimmed)
         state.prefix = b""
+
+
+def trim(state: State) -> None:
+    """From now on some of what the model was shown stands in the log alone: let it look there."""
+    if not state.context.trimmed:
+        state.context.trimmed = True
+        state.permissions = _permissions(state.agent, trimmed=True)
+        state.prefix = b""
+
+
+def _permissions(agent: SessionAgent, *, trimmed: bool) -> policy.Permissions:
+    history = trimmed or agent.metadata.get(HISTORY_KEY) == "on"
+    return policy.evaluate(agent.tools, history=history)

@@ -2,112 +2,357 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Final, Literal
 
-Role = Literal["user", "assistant"]
+from services.brain.domain import content
 
-CACHE_CONTROL = b',"cache_control":{"type":"ephemeral"}}'
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Role = Literal["user", "assistant", "system"]
+
+CACHE_CONTROL: Final = b',"cache_control":{"type":"ephemeral"}}'
+
+CLEARABLE: Final = 1024
+"""Bytes from which on it pays to put a note in a tool result's place."""
+
+_CLOSE = b"]},"
+_ROLE_AT = len(b'{"role":"')
+_ROLES: dict[int, Role] = {ord("u"): "user", ord("a"): "assistant", ord("s"): "system"}
+_USER = b'{"role":"user","content":['
+_THOUGHTS = (b'{"type":"thinking"', b'{"type":"redacted_thinking"')
+_RESULT = b'{"type":"tool_result"'
+_RESULT_ID = re.compile(rb'\{"type":"tool_result","tool_use_id":"((?:[^"\\]|\\.)*)"')
+
+# Inside a JSON string every quote is escaped, so that only a block's own source looks like this.
+_TEXT = rb'"(?:[^"\\]|\\.)*"'
+_DATA = re.compile(rb'"type":"base64","media_type":"([^"]*)","data":"[A-Za-z0-9+/=]*"')
+_MEDIA = re.compile(
+    rb'\{"type":"(image|document)","source":\{' + _DATA.pattern + rb"\}"
+    rb'(?:,"context":' + _TEXT + rb')?(?:,"title":' + _TEXT + rb")?\}"
+)
+_DATA_MARK = b'"type":"base64"'
+_PICTURE_WEIGHT = 6_000
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """A place in a transcript to come back to."""
+class Result:
+    """An encoded `tool_result` block, and the id of the event that holds it for good."""
 
-    closed: int
-    last_user: int
-    role: Role | None
-    open: tuple[bytes, ...]
+    block: bytes
+    event_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Clearable:
+    start: int
+    end: int
+    weight: int
+    event_id: str
 
 
 class Transcript:
-    """Messages of alternating roles; blocks of one role in a row share a message.
+    """Messages, in which blocks of one role in a row share one.
 
-    Finished messages lie joined in one buffer, so that a request costs a copy of it and not a walk
-    over the conversation.
+    All of them lie joined in one buffer, the last one still open, so that a request costs a copy of
+    it and not a walk over the conversation. Beside it stands only where messages begin, and where
+    the blocks lie that may be cleared some day.
     """
 
-    __slots__ = ("_closed", "_last_user", "_open", "_role")
+    __slots__ = ("_bytes", "_light", "_results", "_starts", "_thoughts", "_turn")
 
     def __init__(self) -> None:
-        self._closed = bytearray()
-        self._last_user = 0
-        self._role: Role | None = None
-        self._open: list[bytes] = []
+        self._bytes = bytearray()
+        self._starts: list[int] = []
+        self._results: list[_Clearable] = []
+        self._thoughts: list[tuple[int, int]] = []
+        # Where the turn begins that is open, or was the last one.
+        self._turn = 0
+        # Bytes that count for nothing: the data of images and documents.
+        self._light = 0
 
-    def add(self, role: Role, *blocks: bytes) -> None:
+    def add(self, role: Role, *blocks: bytes | Result) -> None:
         """Adds encoded blocks to the conversation's end."""
         if not blocks:
             return
-        if role != self._role:
-            self._close()
-            self._role = role
-        self._open.extend(blocks)
+        buffer = self._bytes
+        if role != self.role:
+            if self._starts:
+                buffer += _CLOSE
+            self._starts.append(len(buffer))
+            buffer += b'{"role":"%b","content":[' % role.encode()
+        else:
+            buffer += b","
+        for number, block in enumerate(blocks):
+            if number:
+                buffer += b","
+            encoded = block.block if isinstance(block, Result) else block
+            start = len(buffer)
+            buffer += encoded
+            light = _light(encoded)
+            self._light += light
+            if isinstance(block, Result):
+                if len(encoded) >= CLEARABLE:
+                    weight = len(encoded) - light
+                    self._results.append(_Clearable(start, len(buffer), weight, block.event_id))
+            elif role == "assistant" and encoded.startswith(_THOUGHTS):
+                self._thoughts.append((start, len(buffer)))
 
-    def mark(self) -> Mark:
-        """The place where the conversation ends now."""
-        return Mark(len(self._closed), self._last_user, self._role, tuple(self._open))
-
-    def rewind(self, mark: Mark) -> None:
-        """Forgets what was added since `mark` was taken."""
-        del self._closed[mark.closed :]
-        self._last_user, self._role, self._open = mark.last_user, mark.role, list(mark.open)
-
-    def replace(self, old: bytes, new: bytes) -> None:
-        """Puts `new` where the block `old` stands in the last message, if it stands there."""
-        if old in self._open:
-            self._open[self._open.index(old)] = new
-
-    def dump(self) -> tuple[bytearray, int, Role | None, list[bytes]]:
-        """All of it, for a checkpoint. Not a copy."""
-        return self._closed, self._last_user, self._role, self._open
-
-    @classmethod
-    def load(cls, dumped: tuple[bytearray, int, Role | None, list[bytes]]) -> Self:
-        """The transcript that `dump` told of. Takes its parts over."""
-        self = cls()
-        self._closed, self._last_user, self._role, self._open = dumped
-        return self
+    @property
+    def role(self) -> Role | None:
+        """Whose the last message is."""
+        return self._role_of(-1) if self._starts else None
 
     def __len__(self) -> int:
-        return len(self._closed) + sum(map(len, self._open))
+        return len(self._bytes)
 
-    def render(self, head: bytes, tail: bytes, *, breakpoints: int = 0) -> bytes:
+    @property
+    def weight(self) -> int:
+        """Its size in bytes, as far as bytes tell of tokens: pictures count by their number."""
+        return len(self._bytes) - self._light
+
+    def begin_turn(self) -> None:
+        """What is added from now on belongs to a turn."""
+        self._turn = len(self._bytes)
+
+    def drop_turn(self) -> None:
+        """Forgets the turn: everything since it began."""
+        at = self._turn
+        del self._bytes[at:]
+        self._starts = [start for start in self._starts if start < at]
+        self._results = [result for result in self._results if result.end <= at]
+        self._thoughts = [thought for thought in self._thoughts if thought[1] <= at]
+        self._light = _light(self._bytes)
+
+    def replace(self, old: Result, new: Result) -> None:
+        """Puts `new` where the result `old` stands in the last message, if it stands there."""
+        if not self._starts:
+            return
+        start = self._bytes.find(old.block, self._starts[-1])
+        if start < 0:
+            return
+        end = start + len(old.block)
+        self._results = [result for result in self._results if result.start != start]
+        self._splice([(start, end, new.block)])
+        if len(new.block) >= CLEARABLE:
+            weight = len(new.block) - _light(new.block)
+            self._results.append(_Clearable(start, start + len(new.block), weight, new.event_id))
+            self._results.sort(key=lambda result: result.start)
+
+    def clearable(self, keep: int) -> int:
+        """The weight that `clear` would take away."""
+        results = sum(result.weight for result in self._old_results(keep))
+        return results + sum(end - start for start, end in self._old_thoughts())
+
+    def clear(self, keep: int) -> None:
+        """Puts notes in the place of old tool results, and drops the thinking of earlier turns.
+
+        The newest `keep` results stay, and with them all that the model has not answered yet.
+        """
+        old = self._old_results(keep)
+        edits = [(result.start, result.end, self._note(result)) for result in old]
+        # A message never ends in a thought: a comma comes behind it.
+        edits += [(start, end + 1, b"") for start, end in self._old_thoughts()]
+        self._results = self._results[len(old) :]
+        self._thoughts = [thought for thought in self._thoughts if thought[0] >= self._turn]
+        self._splice(sorted(edits))
+
+    def cut(self, tail: int) -> int:
+        """The first message of a recent part that weighs no more than `tail`; 0 if there is none.
+
+        A part begins where the API lets a conversation go on behind a user's words: a result stays
+        with its call, and what the model has not answered yet stays whatever it weighs.
+        """
+        chosen = weight = 0
+        end = len(self._bytes)
+        answered = self._answered()
+        for number in range(len(self._starts) - 1, 0, -1):
+            start = self._starts[number]
+            message = self._bytes[start:end]
+            weight += len(message) - _light(message)
+            end = start
+            if chosen and weight > tail:
+                break
+            if number <= answered + 1 and self._may_begin(number):
+                chosen = number
+        return chosen
+
+    def compact(self, cut: int, summary: bytes) -> None:
+        """Puts the block `summary`, as the user's, in the place of the messages before `cut`."""
+        start = self._starts[cut]
+        lead = _USER + summary
+        if self._role_of(cut) == "user":
+            begin, joint, starts = start + len(_USER), b",", self._starts[cut + 1 :]
+        else:
+            begin, joint, starts = start, _CLOSE, self._starts[cut:]
+        by = len(lead) + len(joint) - begin
+        self._bytes = bytearray(b"".join((lead, joint, memoryview(self._bytes)[begin:])))
+        self._starts = [0, *(at + by for at in starts)]
+        self._results = [
+            _Clearable(it.start + by, it.end + by, it.weight, it.event_id)
+            for it in self._results
+            if it.start >= start
+        ]
+        self._thoughts = [(at + by, end + by) for at, end in self._thoughts if at >= start]
+        self._turn = self._turn + by if self._turn > start else len(lead)
+        self._light = _light(self._bytes)
+
+    def before(self, cut: int) -> Transcript:
+        """The messages before `cut`, as a conversation of their own without its bulk.
+
+        All results are notes, and pictures and documents are named only.
+        """
+        head = Transcript()
+        end = self._starts[cut] - len(_CLOSE)
+        head._bytes = self._bytes[:end]
+        head._starts = self._starts[:cut]
+        head._results = [result for result in self._results if result.end <= end]
+        notes = [(it.start, it.end, head._note(it)) for it in head._results]
+        thoughts = [(at, stop + 1, b"") for at, stop in self._thoughts if stop <= end]
+        head._results = []
+        head._splice(sorted([*notes, *thoughts]))
+        head._splice(
+            [
+                (it.start(), it.end(), content.withheld(it.group(1).decode()))
+                for it in _MEDIA.finditer(head._bytes)
+            ]
+        )
+        return head
+
+    def render(
+        self, head: bytes, tail: bytes, *, breakpoints: int = 0, ask: bytes | None = None
+    ) -> bytes:
         """The messages as the inside of a JSON array, between `head` and `tail`; copied once.
 
-        Up to two cache breakpoints are set: at the end of the last message, and at the end of the
-        user message before it, where the request before this one had its own. Together they find
-        the cache again however many blocks were added between.
+        Up to two cache breakpoints are set: at the end of the last message, and before the last
+        reply, where the request that got it had its own. Together they find the cache again however
+        many blocks were added between. `ask` is a block that is asked of the user's side behind
+        everything else; nothing is to come behind it, so only the older breakpoint is set then.
         """
-        if self._role is None:
-            return head + tail
-        last = list(self._open)
-        if breakpoints >= 1 and self._role == "user":
+        if not self._starts:
+            return b"".join((head, tail))
+        role = self._role_of(-1)
+        with memoryview(self._bytes) as view:
+            parts: list[bytes | memoryview] = [head]
+            at = 0
             # An assistant's last block may be one that takes no breakpoint.
-            last[-1] = last[-1][:-1] + CACHE_CONTROL
-        message = _message(self._role, last)
-        if not self._closed:
-            return b"".join((head, message, tail))
-        if breakpoints > 1 and self._last_user:
-            with memoryview(self._closed) as closed:
-                before, after = closed[: self._last_user - 1], closed[self._last_user :]
-                with before, after:
-                    return b"".join((head, before, CACHE_CONTROL, after, b",", message, tail))
-        return b"".join((head, self._closed, b",", message, tail))
+            last = breakpoints >= 1 and role != "assistant" and ask is None
+            if breakpoints > last and (answered := self._answered()):
+                at = self._starts[answered] - len(_CLOSE)
+                parts += [view[: at - 1], CACHE_CONTROL]
+            if last:
+                parts += [view[at:-1], CACHE_CONTROL]
+            else:
+                parts.append(view[at:])
+            if ask is not None:
+                parts += [b"," if role == "user" else _CLOSE + _USER, ask]
+            parts += [b"]}", tail]
+            return b"".join(parts)
 
-    def _close(self) -> None:
-        if self._role is None:
+    def dump(
+        self,
+    ) -> tuple[bytes, list[int], list[tuple[int, int, int, str]], list[tuple[int, int]], int, int]:
+        """Everything it holds, in plain values."""
+        results = [(it.start, it.end, it.weight, it.event_id) for it in self._results]
+        return (
+            bytes(self._bytes),
+            list(self._starts),
+            results,
+            list(self._thoughts),
+            self._turn,
+            self._light,
+        )
+
+    @classmethod
+    def load(
+        cls,
+        dump: tuple[
+            bytes, list[int], list[tuple[int, int, int, str]], list[tuple[int, int]], int, int
+        ],
+    ) -> Transcript:
+        """The transcript that `dump` has told of."""
+        transcript = cls()
+        held, starts, results, thoughts, transcript._turn, transcript._light = dump
+        transcript._bytes = bytearray(held)
+        transcript._starts = list(starts)
+        transcript._results = [_Clearable(*result) for result in results]
+        transcript._thoughts = [(start, end) for start, end in thoughts]
+        return transcript
+
+    def _role_of(self, number: int) -> Role:
+        return _ROLES[self._bytes[self._starts[number] + _ROLE_AT]]
+
+    def _may_begin(self, number: int) -> bool:
+        role = self._role_of(number)
+        if role == "user":
+            return not self._bytes.startswith(_RESULT, self._starts[number] + len(_USER))
+        return role == "assistant"
+
+    def _answered(self) -> int:
+        """The number of the newest reply; 0 if there is none."""
+        for number in range(len(self._starts) - 1, 0, -1):
+            if self._role_of(number) == "assistant":
+                return number
+        return 0
+
+    def _old_results(self, keep: int) -> list[_Clearable]:
+        known = self._results[: max(0, len(self._results) - keep)]
+        answered = self._starts[self._answered()] if self._starts else 0
+        return [result for result in known if result.end <= answered]
+
+    def _old_thoughts(self) -> Iterable[tuple[int, int]]:
+        return (thought for thought in self._thoughts if thought[0] < self._turn)
+
+    def _note(self, result: _Clearable) -> bytes:
+        block = bytes(self._bytes[result.start : result.end])
+        found = _RESULT_ID.match(block)
+        call_id = found.group(1) if found else b""
+        failed = block.endswith(b',"is_error":true}')
+        return content.cleared_result(call_id, result.event_id, len(block), is_error=failed)
+
+    def _splice(self, edits: list[tuple[int, int, bytes]]) -> None:
+        """Exchanges parts of the buffer, given in order, and moves everything behind them along."""
+        if not edits:
             return
-        if self._closed:
-            self._closed += b","
-        self._closed += _message(self._role, self._open)
-        if self._role == "user":
-            self._last_user = len(self._closed) - len(_END)
-        self._open = []
+        ends, moves = [-1], [0]
+        pieces: list[bytes | bytearray] = []
+        at = shift = 0
+        for start, end, new in edits:
+            pieces += [self._bytes[at:start], new]
+            at = end
+            shift += len(new) - (end - start)
+            ends.append(end)
+            moves.append(shift)
+        pieces.append(self._bytes[at:])
+        self._bytes = bytearray(b"".join(pieces))
+
+        def moved(offset: int) -> int:
+            return offset + moves[bisect_right(ends, offset) - 1]
+
+        self._starts = [moved(start) for start in self._starts]
+        self._turn = moved(self._turn)
+        self._results = [
+            _Clearable(moved(it.start), moved(it.start) + it.end - it.start, it.weight, it.event_id)
+            for it in self._results
+        ]
+        self._thoughts = [
+            (moved(start), moved(start) + end - start) for start, end in self._thoughts
+        ]
+        self._light = _light(self._bytes)
 
 
-_END = b"]}"
+def _light(encoded: bytes | bytearray) -> int:
+    """Bytes of it that count for nothing."""
+    if _DATA_MARK not in encoded:
+        return 0
+    return sum(map(_light_data, _DATA.finditer(encoded)))
 
 
-def _message(role: Role, blocks: list[bytes]) -> bytes:
-    return b'{"role":"%b","content":[%b]}' % (role.encode(), b",".join(blocks))
+def _light_data(found: re.Match[bytes]) -> int:
+    size = found.end() - found.start()
+    # A picture costs by its area, which is bounded; a document by its pages.
+    picture = found.group(1).startswith(b"image/")
+    return max(0, size - (_PICTURE_WEIGHT if picture else max(_PICTURE_WEIGHT, size // 20)))

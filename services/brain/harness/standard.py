@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
-from drover.agent.v1.model_pb2 import (
-    EFFORT_LEVEL_HIGH,
-    EFFORT_LEVEL_UNSPECIFIED,
-    MODEL_SPEED_FAST,
-    EffortLevel,
-)
+from catalogue.models import load
 from services.brain.domain import content, decision, projection
-from services.brain.domain.content import quoted
 from services.brain.domain.decision import Limits
 from services.brain.domain.state import begin
 from services.brain.domain.transcript import CACHE_CONTROL
-from services.brain.harness import toolset
+from services.brain.harness import options, toolset, window
+from services.brain.harness.clearing import ClearingPolicy
+from services.brain.harness.compaction import CompactionPolicy
+from services.brain.harness.options import MAX_OUTPUT_TOKENS
 from services.brain.harness.port import ModelRequest
 
 if TYPE_CHECKING:
-    from drover.agent.v1.agent_pb2 import SessionAgent
+    from catalogue.models import Catalogue
     from drover.event.v1.event_pb2 import Event
     from drover.session.v1.lease_pb2 import InputWaiting
     from drover.session.v1.session_pb2 import Session
     from services.brain.domain.decision import Decision, Mine
     from services.brain.domain.state import State
+    from services.brain.harness.window import Windows
 
 FOLD: Final = 1
 """To be raised when the same log folds into another state (`tests/replay/folds.json`)."""
-
-MAX_OUTPUT_TOKENS: Final = 32_000
-"""Default of `max_tokens`. Every model that has adaptive thinking takes as many."""
 
 SANDBOX_NOTE: Final = (
     "You work in a sandbox of your own. Your files belong in /workspace, which lasts as long as "
@@ -39,25 +33,32 @@ SANDBOX_NOTE: Final = (
     "there."
 )
 
-FAST_MODE_BETA: Final = "fast-mode-2026-02-01"
-
-# Models from 4.6 on choose by themselves how long to think; earlier ones refuse to be asked to.
-# Dated ids of the first 4 series look like claude-opus-4-20250514.
-_ADAPTIVE: Final = re.compile(r"claude-(?:opus|sonnet|haiku|fable|mythos)-(?:4-[6-9]|[5-9])(?!\d)")
-
 
 class StandardHarness:
-    """Shows the model everything that the log holds.
+    """Shows the model what the log holds, as far as it fits its window.
 
     Two kinds of cache breakpoints are set: behind the tools and the system prompt, which many
-    sessions share, and behind the newest messages, which the next request repeats.
+    sessions share, and behind the newest messages, which the next request repeats. What is left
+    out, and when, `clearing` and `compaction` say; both look only when a request begins, at what
+    the log holds up to its start.
     """
 
     def __init__(
-        self, *, max_output_tokens: int = MAX_OUTPUT_TOKENS, limits: Limits | None = None
+        self,
+        *,
+        max_output_tokens: int = MAX_OUTPUT_TOKENS,
+        limits: Limits | None = None,
+        models: Catalogue | None = None,
+        windows: Windows | None = None,
+        clearing: ClearingPolicy | None = None,
+        compaction: CompactionPolicy | None = None,
     ) -> None:
         self._max_output_tokens = max_output_tokens
         self._limits = limits or Limits()
+        self._models = load(None) if models is None else models
+        self._windows = windows or self._window_of
+        self._clearing = clearing or ClearingPolicy()
+        self._compaction = compaction or CompactionPolicy(reply=max_output_tokens)
 
     @property
     def name(self) -> str:
@@ -76,32 +77,78 @@ class StandardHarness:
     def project(self, state: State, event: Event, at: float) -> None:
         """Folds the next event of the log."""
         projection.project(state, event, at)
+        if event.HasField("span_model_request_start"):
+            # Not the judge's, which is within another.
+            if event.id == state.request:
+                self._begin(state)
+        elif (
+            event.HasField("span_model_request_end")
+            and not state.request
+            and not event.span_model_request_end.is_error
+        ):
+            self._answered(state)
+
+    def _begin(self, state: State) -> None:
+        """Makes room for the request that has begun, or finds that it has to summarise."""
+        context, of_window = state.context, self._window(state)
+        if self._clearing.apply(state, window.size(state), of_window):
+            self._ready(state)
+        context.due = context.due or self._compaction.due(window.size(state), of_window)
+        context.compacting = context.due and self._compaction.cut(state, of_window) > 0
+
+    def _answered(self, state: State) -> None:
+        context, of_window = state.context, self._window(state)
+        if context.summary is not None:
+            self._compaction.apply(state, context.summary, of_window)
+            context.summary = None
+            self._ready(state)
+            context.due = self._compaction.due(window.size(state), of_window)
+        elif not context.due and not self._compaction.due(context.tokens, of_window):
+            context.cramped = 0
+
+    def _window(self, state: State) -> int:
+        self._ready(state)
+        return self._windows(state.agent.model.id)
+
+    def _window_of(self, model_id: str) -> int:
+        return self._models.of(model_id).context_window
+
+    def _ready(self, state: State) -> None:
+        if not state.prefix:
+            state.prefix = self._prefix(state)
 
     def decide(self, state: State, waiting: InputWaiting, mine: Mine) -> Decision:
         """The next step."""
         return decision.decide(state, waiting, mine, self._limits)
 
     def request(self, state: State) -> ModelRequest:
-        """The agent's settings, system prompt and tools, and then the conversation."""
-        if not state.prefix:
-            state.prefix = self._prefix(state)
+        """The agent's settings, system prompt and tools, and then the conversation.
+
+        With the order to summarise it behind, where that is what the request is for.
+        """
+        self._ready(state)
         model = state.agent.model
+        if state.context.compacting:
+            body = self._compaction.request(state, self._windows(model.id))
+        else:
+            body = state.transcript.render(state.prefix, b"]}", breakpoints=2)
         return ModelRequest(
             model=model.id,
-            body=state.transcript.render(state.prefix, b"]}", breakpoints=2),
-            betas=(FAST_MODE_BETA,) if model.speed == MODEL_SPEED_FAST else (),
+            body=body,
+            betas=options.betas(model, self._models.of(model.id)),
         )
 
     def _prefix(self, state: State) -> bytes:
         agent = state.agent
-        parts = [
-            b'{"model":%b,"max_tokens":%d,"stream":true'
-            % (quoted(agent.model.id), self._max_output_tokens),
-            *_options(agent),
-        ]
+        known = self._models.of(agent.model.id)
+        parts = [options.head(agent.model, known, self._max_output_tokens)]
         customs = [tool.custom for tool in agent.tools if tool.HasField("custom")]
         offered = state.permissions.offered
-        tools = toolset.definitions(offered, customs)
+        tools = toolset.definitions(offered, customs, history=state.permissions.history)
+        if not tools and state.called:
+            # The API takes no calls in a conversation without tools.
+            tools = [toolset.gone(name) for name in state.called]
+            parts.append(b',"tool_choice":{"type":"none"}')
         system = [content.text_block(agent.system)] if agent.system.strip() else []
         if offered:
             system.append(content.text_block(SANDBOX_NOTE))
@@ -116,18 +163,3 @@ class StandardHarness:
             parts.append(b',"system":[%b]' % b",".join(system))
         parts.append(b',"messages":[')
         return b"".join(parts)
-
-
-def _options(agent: SessionAgent) -> list[bytes]:
-    model = agent.model
-    options: list[bytes] = []
-    if _ADAPTIVE.search(model.id):
-        options.append(b',"thinking":{"type":"adaptive"}')
-    if model.effort.type not in (EFFORT_LEVEL_UNSPECIFIED, EFFORT_LEVEL_HIGH):
-        level = EffortLevel.Name(model.effort.type).removeprefix("EFFORT_LEVEL_").lower()
-        options.append(b',"output_config":{"effort":%b}' % quoted(level))
-    if model.speed == MODEL_SPEED_FAST:
-        options.append(b',"speed":"fast"')
-    if model.inference_geo:
-        options.append(b',"inference_geo":%b' % quoted(model.inference_geo))
-    return options

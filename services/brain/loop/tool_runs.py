@@ -1,4 +1,4 @@
-"""Tool calls that are with the hands, each in a task of its own."""
+"""Tool calls that are under way, each in a task of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from services.brain.domain.calls import Answerer
 from services.brain.loop import spans
 from services.brain.loop.sync_points import Point
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from services.brain.clients.hands import Hands, ToolOutcome
+    from services.brain.clients.history import History
     from services.brain.domain.calls import Call
     from services.brain.loop.sync_points import SyncPoints
 
@@ -27,11 +29,13 @@ class ToolRuns:
     def __init__(
         self,
         hands: Hands,
+        history: History,
         tasks: asyncio.TaskGroup,
         on_finished: Callable[[], None],
         points: SyncPoints,
     ) -> None:
         self._hands = hands
+        self._history = history
         self._tasks = tasks
         self._on_finished = on_finished
         self._points = points
@@ -50,7 +54,7 @@ class ToolRuns:
             self._provisioning = self._tasks.create_task(self._hands.provision())
 
     def start(self, calls: Iterable[Call]) -> None:
-        """Sends calls to the hands. Their events must be durable by now."""
+        """Sends calls to whoever answers them. Their events must be durable by now."""
         for call in calls:
             self._running[call.id] = self._tasks.create_task(self._run(call))
 
@@ -59,9 +63,16 @@ class ToolRuns:
         while self._finished:
             yield self._finished.popleft()
 
-    async def stop(self, call_ids: list[str]) -> None:
+    async def stop(self, calls: Iterable[Call]) -> None:
         """Stops calls, also ones that an earlier brain has sent; returns when they are stopped."""
-        await self._hands.cancel(call_ids)
+        sent = []
+        for call in calls:
+            if call.answerer is Answerer.HANDS:
+                sent.append(call.id)
+            elif call.id in self._running:
+                self._running[call.id].cancel()
+        if sent:
+            await self._hands.cancel(sent)
         if running := set(self._running.values()):
             _, late = await asyncio.wait(running, timeout=CANCEL_GRACE)
             for task in late:
@@ -76,7 +87,8 @@ class ToolRuns:
 
     async def _run(self, call: Call) -> None:
         with spans.execute_tool(call) as span:
-            outcome = await self._hands.execute(call)
+            runner = self._history if call.answerer is Answerer.LOG else self._hands
+            outcome = await runner.execute(call)
             if outcome.is_error:
                 spans.failed(span, "tool_error")
         await self._points.reach(Point.TOOL_FINISHED)

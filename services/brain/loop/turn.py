@@ -21,6 +21,7 @@ from services.brain.domain.decision import (
     AwaitTools,
     CallModel,
     CloseRequest,
+    Compact,
     EnterRunning,
     GiveUp,
     GoIdle,
@@ -35,7 +36,7 @@ from services.brain.domain.decision import (
     TakeMessage,
 )
 from services.brain.domain.state import Status
-from services.brain.loop import spans
+from services.brain.loop import spans, summary
 from services.brain.loop.judgement import Judgement
 from services.brain.loop.model_call import ModelCall
 from services.brain.loop.results import fit
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from drover.event.v1.session_event_pb2 import RefusalDetails, SessionError, StopReason
     from drover.session.v1.lease_pb2 import InputWaiting
     from services.brain.clients.hands import Hands
+    from services.brain.clients.history import History
     from services.brain.clients.lease import Lease
     from services.brain.domain.calls import Call
     from services.brain.domain.decision import Decision
@@ -82,14 +84,21 @@ class Turns:
     """Performs decisions for one session while its lease is held."""
 
     def __init__(
-        self, ports: Ports, log: SessionLog, lease: Lease, hands: Hands, tasks: asyncio.TaskGroup
+        self,
+        ports: Ports,
+        log: SessionLog,
+        lease: Lease,
+        hands: Hands,
+        tasks: asyncio.TaskGroup,
+        *,
+        history: History,
     ) -> None:
         self._ports = ports
         self._log = log
         self._lease = lease
         self._factory = events.EventFactory(ports.ids, log.state.thread_id, log.state.agent.name)
         self._stir = asyncio.Event()
-        self._runs = ToolRuns(hands, tasks, self._stir.set, ports.points)
+        self._runs = ToolRuns(hands, history, tasks, self._stir.set, ports.points)
         self._model_call: ModelCall | None = None
         self._judgement = Judgement(ports, self._factory, log)
         # The model request that this brain has announced and not made yet.
@@ -135,6 +144,8 @@ class Turns:
                 self._log.add(*self._factory.running())
             case CallModel():
                 return await self._call_model()
+            case Compact():
+                return await self._call_model(compact=True)
             case RunTools(calls):
                 await self._run_tools(calls)
             case AwaitTools():
@@ -176,11 +187,15 @@ class Turns:
         self._request = start.id
         await self._ports.points.reach(Point.INPUT_TAKEN)
 
-    async def _call_model(self) -> bool:
+    async def _call_model(self, *, compact: bool = False) -> bool:
         self._begin_span()
         log, state = self._log, self._log.state
         if not state.request:
-            log.add(self._factory.request_start())
+            # What its start does to the context is decided about first.
+            start = self._factory.request_start()
+            log.add(start)
+            self._request = start.id
+            return False
         request, self._request = state.request, ""
         await log.flush()
         await self._ports.points.reach(Point.BEFORE_REQUEST)
@@ -189,17 +204,20 @@ class Turns:
             self._factory,
             state,
             request=request,
-            preview=self._lease.preview,
-            on_sandbox=self._runs.provision,
+            preview=summary.unseen if compact else self._lease.preview,
+            on_sandbox=summary.nothing if compact else self._runs.provision,
             points=self._ports.points,
         )
         if log.waiting.interrupt:
             call.interrupt()
         try:
             response = await call.perform(log.harness.request(state))
+            if compact and response is not None:
+                response = summary.of(response, self._factory, last_try=state.failures > 0)
         except ModelError as error:
-            log.add(self._factory.request_failed(request, call.usage()))
-            return await self._model_failed(error)
+            overflow = error.overflow
+            log.add(self._factory.request_failed(request, call.usage(), overflow=overflow))
+            return False if overflow else await self._model_failed(error)
         finally:
             self._model_call = None
             self._rested = False
@@ -253,7 +271,7 @@ class Turns:
     async def _interrupt(self, calls: Sequence[Call]) -> None:
         await self._ports.points.reach(Point.INTERRUPT_SEEN)
         await self._log.flush()
-        if sent := [call.id for call in calls if call.answerer is Answerer.HANDS]:
+        if sent := [call for call in calls if call.answerer in (Answerer.HANDS, Answerer.LOG)]:
             await self._runs.stop(sent)
         # A call that ended just before keeps its own result.
         self._record_finished()

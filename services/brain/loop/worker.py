@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from services.brain.clients.hands import GrpcHands, WarmHands
+from services.brain.clients.history import LogHistory
 from services.brain.clients.lease import Lease, held
 from services.brain.loop.session_log import SessionLog
 from services.brain.loop.state_cache import CachedState
@@ -44,6 +45,7 @@ class Worker:
         checkpointing: Checkpointing | None = None,
     ) -> None:
         self._name = name
+        self._sessions = sessions
         # The stub is written to and read from, which its type does not know to need no requests.
         self._hold_lease: Callable[[], Any] = sessions.HoldLease  # type: ignore[assignment]
         self._hands = hands
@@ -80,7 +82,13 @@ class Worker:
                         generation=lease.generation,
                         environment=_environment(lease.session),
                     )
-                    turns = Turns(ports, log, lease, hands, tasks)
+                    history = LogHistory(
+                        self._sessions,
+                        ports.clock,
+                        session_id=session_id,
+                        thread_id=log.state.thread_id,
+                    )
+                    turns = Turns(ports, log, lease, hands, tasks, history=history)
                     log.listen(turns.on_input)
                     await turns.run()
             except ExceptionGroup as group:

@@ -5,6 +5,7 @@ Pure: knows the API's error types, not the library that met them.
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,12 @@ _KINDS_BY_STATUS: Mapping[int, ModelErrorKind] = MappingProxyType(
     }
 )
 
+# What servers that speak the Messages API say of a conversation that does not fit.
+_OVERFLOW = re.compile(
+    r"prompt is too long|exceed(?:s|ed)? (?:the )?(?:maximum )?context|context (?:window|length)",
+    re.IGNORECASE,
+)
+
 _FINAL_TYPES = frozenset(
     {
         "invalid_request_error",
@@ -47,8 +54,10 @@ _FINAL_TYPES = frozenset(
     }
 )
 
+_BAD_REQUEST = 400
 _REQUEST_TIMEOUT = 408
 _CONFLICT = 409
+_TOO_LARGE = 413
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERRORS = 500
 
@@ -82,6 +91,7 @@ def refused(
         status=status,
         retry_after=retry_after(headers, now=now, parse_date=parse_date),
         retryable=retryable,
+        overflow=status == _TOO_LARGE or (status == _BAD_REQUEST and _overflows(text)),
     )
 
 
@@ -95,6 +105,8 @@ def broken_off(body: object) -> ModelError:
         _KINDS_BY_TYPE.get(type_, ModelErrorKind.REQUEST_FAILED),
         f"the model's stream ended in an error{_detail(type_, text)}",
         retryable=type_ not in _FINAL_TYPES,
+        overflow=type_ == "request_too_large"
+        or (type_ == "invalid_request_error" and _overflows(text)),
     )
 
 
@@ -126,6 +138,10 @@ def _number(text: str | None) -> float | None:
     except ValueError:
         return None
     return value if 0 <= value < float("inf") else None
+
+
+def _overflows(text: str) -> bool:
+    return _OVERFLOW.search(text) is not None
 
 
 def _described(body: object) -> tuple[str, str]:

@@ -31,7 +31,8 @@ class ModelError(Exception):
 
     `status` is the HTTP status, None where there was no answer or the failure came inside a
     stream that had begun with 200. `retry_after` is the wait in seconds the server asked for.
-    `retryable` says that the same bytes may succeed later. `message` is meant for people and
+    `retryable` says that the same bytes may succeed later, `overflow` that a shorter conversation
+    would have been taken. `message` is meant for people and
     holds no credential.
     """
 
@@ -43,6 +44,7 @@ class ModelError(Exception):
         status: int | None = None,
         retry_after: float | None = None,
         retryable: bool,
+        overflow: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -50,6 +52,7 @@ class ModelError(Exception):
         self.status = status
         self.retry_after = retry_after
         self.retryable = retryable
+        self.overflow = overflow
 
     def __repr__(self) -> str:
         return (

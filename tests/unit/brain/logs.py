@@ -34,6 +34,7 @@ from services.brain.domain.decision import (
     AwaitTools,
     CallModel,
     CloseRequest,
+    Compact,
     Decision,
     EnterRunning,
     GiveUp,
@@ -49,10 +50,20 @@ from services.brain.domain.decision import (
     TakeMessage,
 )
 from services.brain.domain.state import State
+from services.brain.harness.clearing import ClearingPolicy
+from services.brain.harness.compaction import CompactionPolicy
 from services.brain.harness.standard import StandardHarness
+from services.brain.loop import summary
 from tests.doubles import scripted_model as model
 
 HARNESS = StandardHarness()
+
+# One whose window is soon full, so that it clears and compacts all the time.
+CRAMPED = StandardHarness(
+    windows=lambda _: 4_000,
+    clearing=ClearingPolicy(begin=0.4, least=0.1, keep=1),
+    compaction=CompactionPolicy(begin=0.7, tail=0.2, reply=100),
+)
 
 
 class Numbered:
@@ -95,10 +106,15 @@ def message(text: str) -> Event:
     return Event(user_message=UserMessage(content=[events.text(text)]))
 
 
-def fold(of: Session, log: Iterable[Event], state: State | None = None) -> State:
-    state = state or HARNESS.begin(of)
+def fold(
+    of: Session,
+    log: Iterable[Event],
+    state: State | None = None,
+    harness: StandardHarness = HARNESS,
+) -> State:
+    state = state or harness.begin(of)
     for event in log:
-        HARNESS.project(state, event, 0.0)
+        harness.project(state, event, 0.0)
     return state
 
 
@@ -108,12 +124,13 @@ class World:
     The brain's part is played by `decide` alone, so every log it makes is one that brains make.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, harness: StandardHarness = HARNESS) -> None:
+        self.harness = harness
         self.random = random.Random(seed)  # noqa: S311
         self.session = session(*every_kind_of_tool())
         self.log: list[Event] = []
         self.inbox: list[Event] = []
-        self.state = HARNESS.begin(self.session)
+        self.state = harness.begin(self.session)
         self.factory = events.EventFactory(Numbered(), "sthr_1", "Worker")
         self.request = ""
         self.rested = False
@@ -139,7 +156,7 @@ class World:
             self.running.clear()
             return None
         mine = Mine(self.request, frozenset(self.running), self.rested)
-        decision = HARNESS.decide(self.state, self.waiting, mine)
+        decision = self.harness.decide(self.state, self.waiting, mine)
         self.perform(decision)
         return decision
 
@@ -170,7 +187,7 @@ class World:
             event.seq = len(self.log) + 1
             event.processed_at.seconds = 1_700_000_000 + event.seq
             self.log.append(event)
-            HARNESS.project(self.state, event, 0.0)
+            self.harness.project(self.state, event, 0.0)
 
     def take(self, *kinds: str, messages: int = 0) -> None:
         taken = [event for event in self.inbox if event.WhichOneof("payload") in kinds]
@@ -192,14 +209,15 @@ class World:
                 self.take(*control)
             case EnterRunning():
                 self.append(*self.factory.running())
-            case CallModel():
-                self.call_model()
+            case CallModel() | Compact():
+                self.call_model(compact=isinstance(decision, Compact))
             case RunTools(calls):
                 self.running |= {call.id for call in calls}
             case AwaitTools():
                 call_id = self.random.choice(sorted(self.running))
                 self.running.discard(call_id)
-                self.append(self.factory.result(call_id, [events.text("ran")], is_error=False))
+                told = "ran " * (1 if self.harness is HARNESS else self.random.choice((1, 600)))
+                self.append(self.factory.result(call_id, [events.text(told)], is_error=False))
             case Refuse(calls):
                 for call in calls:
                     refusal = [events.text(call.refusal)]
@@ -230,9 +248,12 @@ class World:
         self.append(*self.factory.idle(reason, None, usage, None))  # type: ignore[arg-type]
         self.request, self.rested = "", False
 
-    def call_model(self) -> None:
+    def call_model(self, *, compact: bool) -> None:
         if not self.state.request:
-            self.append(self.factory.request_start())
+            start = self.factory.request_start()
+            self.append(start)
+            self.request = start.id
+            return
         request, self.request, self.rested = self.state.request, "", False
         if self.random.random() < 0.15:
             error = SessionError(message="no", model_overloaded_error=PlainError())
@@ -242,12 +263,21 @@ class World:
                 *self.factory.rescheduled(),
             )
             return
+        if self.harness is not HARNESS and self.random.random() < 0.1:
+            self.append(self.factory.request_failed(request, overflow=True))
+            return
+        usage = {"input_tokens": len(self.harness.request(self.state).body) // 3}
+        if compact:
+            raws = model.response(model.text("what was said"), usage=usage)
+        else:
+            raws = self.reply(usage)
         assembler = response.ResponseAssembler(self.factory)
-        for raw in self.reply():
+        for raw in raws:
             assembler.feed(raw)
-        self.append(*assembler.finish(request, self.state.permissions))
+        events_ = assembler.finish(request, self.state.permissions)
+        self.append(*(summary.of(events_, self.factory, last_try=True) if compact else events_))
 
-    def reply(self) -> list[model.Raw]:
+    def reply(self, usage: model.Raw) -> list[model.Raw]:
         blocks = []
         if self.random.random() < 0.5:
             blocks.append(model.thinking("hm"))
@@ -260,8 +290,9 @@ class World:
             blocks.append(model.thinking("cut off while"))
         odd = self.random.random()
         if odd < 0.1:
-            return model.response(*blocks, stop_reason="refusal")
-        return model.response(*blocks, stop_reason="max_tokens" if odd < 0.2 else None)
+            return model.response(*blocks, stop_reason="refusal", usage=usage)
+        reason = "max_tokens" if odd < 0.2 else None
+        return model.response(*blocks, stop_reason=reason, usage=usage)
 
     def _named(self, event: Event) -> Event:
         event.id = self.factory.new_id()

@@ -180,9 +180,23 @@ def test_turn_has_a_limit_of_requests() -> None:
     assert decision.error.HasField("tool_use_limit_reached_error")
 
 
-def test_full_context_window_ends_the_turn_with_an_error() -> None:
+def test_full_context_window_is_summarised_and_the_reply_goes_on() -> None:
     log = Log().asked().replied(model.text("And"), stop_reason="model_context_window_exceeded")
-    assert isinstance(log.next(), d.GiveUp)
+    assert log.next() == d.CallModel()
+    log.add(start := log.factory.request_start())
+    assert log.next(mine=Mine(start.id)) == d.Compact()
+
+
+def test_window_that_stays_full_ends_the_turn_with_an_error() -> None:
+    log = Log().asked()
+    for _ in range(3):
+        log.add(log.factory.request_failed(log.state().request, overflow=True))
+        assert log.next() == d.CallModel()
+        log.add(log.factory.request_start())
+    log.add(log.factory.request_failed(log.state().request, overflow=True))
+    decision = log.next()
+    assert isinstance(decision, d.GiveUp)
+    assert decision.error.HasField("compaction_limit_reached_error")
 
 
 def test_replies_that_are_cut_off_are_continued_a_few_times() -> None:
