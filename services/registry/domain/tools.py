@@ -28,6 +28,8 @@ BUILT_IN_TOOLS = ("bash", "read", "write", "edit", "glob", "grep", "web_fetch", 
 WEB_TOOLS = frozenset({"web_fetch", "web_search"})
 MAX_TOOLS = 256  # after expansion, SEMANTICS §4
 _RESERVED_PREFIXES = ("mcp__", "ant__")
+# What the harness offers by itself, to look back into the session's log.
+_RESERVED = frozenset({"session_history"})
 _TOOLSET = "agent_toolset_20260401"
 
 # The tools that take each setting, SEMANTICS §2.
@@ -127,6 +129,8 @@ def _check_settings(config: AgentToolConfig, path: str) -> None:
 def _check_custom(tool: CustomTool, path: str) -> None:
     if tool.name in BUILT_IN_TOOLS:
         _refuse(f"{path}.name", f"{tool.name!r} is the name of a built-in tool")
+    if tool.name in _RESERVED:
+        _refuse(f"{path}.name", f"{tool.name!r} is reserved: it is a tool of the harness")
     for prefix in _RESERVED_PREFIXES:
         if tool.name.startswith(prefix):
             _refuse(f"{path}.name", f"must not start with {prefix!r}, which is reserved")

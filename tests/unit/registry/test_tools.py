@@ -95,6 +95,9 @@ def test_custom_names_are_unique_and_free_of_reserved_ones() -> None:
     assert refusal(custom("web_search")).startswith("tools.0.name: ")
     assert refusal(custom("mcp__files")).startswith("tools.0.name: must not start with 'mcp__'")
     assert refusal(custom("ant__x")).startswith("tools.0.name: must not start with 'ant__'")
+    assert refusal(custom("session_history")).startswith(
+        "tools.0.name: 'session_history' is reserved"
+    )
 
 
 def test_a_custom_tools_schema_is_checked_and_kept_byte_for_byte() -> None:
