@@ -22,7 +22,9 @@ from drover.event.v1.user_event_pb2 import (
     UserMessage,
     UserToolConfirmation,
 )
+from drover.session.v1 import checkpoint_service_pb2, checkpoint_service_pb2_grpc
 from drover.session.v1 import lease_pb2 as pb
+from drover.session.v1.checkpoint_pb2 import Checkpoint
 from drover.session.v1.preview_pb2 import Preview
 from drover.session.v1.session_pb2 import Session
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
@@ -51,6 +53,10 @@ class FakeSession:
         self.appends: list[pb.AppendEvents] = []
         self.opens: list[pb.OpenLease] = []
         self.renewals = 0
+        # Checkpoints that were given here, the last one being answered; events sent by each stream.
+        self.saved: list[Checkpoint] = []
+        self.checkpoint: Checkpoint | None = None
+        self.sent: list[int] = []
         self.changed = asyncio.Event()
         self.connection: asyncio.Queue[pb.LeaseResponse | DroverError] | None = None
         # Faults: break the connection before, or after, the append that a test picks.
@@ -136,6 +142,12 @@ class FakeSession:
             confirmation="user_tool_confirmation" in kinds,
             message="user_message" in kinds,
         )
+
+    def kept_for(self, opening: pb.OpenLease) -> Checkpoint | None:
+        """The checkpoint that a brain is given with the lease."""
+        kept = self.checkpoint
+        asked = not opening.after_seq and kept and kept.format in opening.checkpoint_formats
+        return kept if asked else None
 
     def append(self, request: pb.AppendEvents, sent: int) -> pb.Appended:
         if self.before_append is not None:
@@ -258,15 +270,19 @@ class FakeSessions(SessionServiceServicer):
             session.held = True
         head, generation = len(session.log), session.generation
         queue = session.connection = asyncio.Queue()
+        kept = session.kept_for(opening)
+        begin = opening.after_seq if kept is None else kept.seq
+        session.sent.append(head - begin)
         yield _message(
             opened=pb.LeaseOpened(
                 generation=session.generation,
                 session=session.session,
                 head_seq=head,
                 input=session.waiting(),
+                checkpoint=kept,
             )
         )
-        for at in range(opening.after_seq, head, self.slice_size):
+        for at in range(begin, head, self.slice_size):
             piece = session.log[at : min(at + self.slice_size, head)]
             yield _message(log=pb.LogSlice(events=piece))
         reader = asyncio.create_task(self._read(requests, session, queue, head, generation))
@@ -320,6 +336,27 @@ class FakeSessions(SessionServiceServicer):
                 case _:
                     pass
         return None
+
+
+class FakeCheckpoints(checkpoint_service_pb2_grpc.CheckpointServiceServicer):
+    """Keeps checkpoints of the sessions that a test has made, once `gate` is open."""
+
+    def __init__(self, sessions: FakeSessions) -> None:
+        self._sessions = sessions
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def SaveCheckpoint(
+        self, request: checkpoint_service_pb2.SaveCheckpointRequest, _context: Any
+    ) -> checkpoint_service_pb2.SaveCheckpointResponse:
+        await self.gate.wait()
+        session = self._sessions.by_id[request.session_id]
+        if session.generation != request.generation:
+            raise DroverError(Reason.LEASE_LOST, "the lease has passed on")
+        session.checkpoint = request.checkpoint
+        session.saved.append(request.checkpoint)
+        session.changed.set()
+        return checkpoint_service_pb2.SaveCheckpointResponse()
 
 
 async def _each(messages: AsyncIterator[pb.HoldLeaseRequest]) -> AsyncIterator[pb.LeaseRequest]:

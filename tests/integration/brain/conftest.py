@@ -21,22 +21,29 @@ from drover.hands.v1.hands_service_pb2_grpc import (
     HandsServiceStub,
     add_HandsServiceServicer_to_server,
 )
+from drover.session.v1.checkpoint_service_pb2_grpc import (
+    CheckpointServiceStub,
+    add_CheckpointServiceServicer_to_server,
+)
 from drover.session.v1.session_pb2 import Session
 from drover.session.v1.session_service_pb2_grpc import (
     SessionServiceStub,
     add_SessionServiceServicer_to_server,
 )
+from services.brain.clients.checkpoints import CheckpointSender
 from services.brain.domain.decision import Limits
 from services.brain.harness.registry import HarnessRegistry
 from services.brain.harness.standard import StandardHarness
+from services.brain.loop.checkpoints import Checkpointing
 from services.brain.loop.pool import BrainPool
 from services.brain.loop.retry import RetryPolicy
 from services.brain.loop.state_cache import StateCache
 from services.brain.loop.sync_points import NoSyncPoints, SyncPoints
 from services.brain.loop.turn import Ports
 from services.brain.loop.worker import Worker
+from services.brain.metrics import CheckpointMetrics
 from tests.doubles.hands_service import FakeHands
-from tests.doubles.lease_service import FakeSession, FakeSessions
+from tests.doubles.lease_service import FakeCheckpoints, FakeSession, FakeSessions
 from tests.doubles.scripted_model import ScriptedModel
 
 TOKEN = Secret("token")
@@ -49,11 +56,13 @@ class Rig:
     """Everything around a brain; brains are made as often as a test kills them."""
 
     sessions: FakeSessions
+    checkpoints: FakeCheckpoints
     hands: FakeHands
     model: ScriptedModel
     stack: AsyncExitStack
     session_stub: SessionServiceStub
     hands_stub: HandsServiceStub
+    checkpoint_stub: CheckpointServiceStub
 
     def session(
         self,
@@ -84,11 +93,15 @@ class Rig:
         max_sessions: int = 8,
         judge_seconds: float = 10.0,
     ) -> BrainPool:
+        harnesses = HarnessRegistry(StandardHarness(limits=limits))
+        metrics = CheckpointMetrics()
+        sender = CheckpointSender(self.checkpoint_stub, metrics)
+        await self.stack.enter_async_context(sender)
         worker = Worker(
             name="brain",
             sessions=self.session_stub,
             hands=self.hands_stub,
-            harnesses=HarnessRegistry(StandardHarness(limits=limits)),
+            harnesses=harnesses,
             ports=Ports(
                 model=self.model,
                 retry=retry,
@@ -98,6 +111,7 @@ class Rig:
                 judge_seconds=judge_seconds,
             ),
             cache=StateCache(),
+            checkpointing=Checkpointing(harnesses, sender.send, metrics),
         )
         return await self.stack.enter_async_context(BrainPool(worker.work, max_sessions))
 
@@ -112,17 +126,21 @@ class Rig:
 async def rig() -> AsyncIterator[Rig]:
     async with AsyncExitStack() as stack:
         sessions, hands = FakeSessions(), FakeHands()
+        checkpoints = FakeCheckpoints(sessions)
         server = GrpcServer("127.0.0.1:0", TOKEN, reflection=False)
         server.add(add_SessionServiceServicer_to_server, sessions)
+        server.add(add_CheckpointServiceServicer_to_server, checkpoints)
         server.add(add_HandsServiceServicer_to_server, hands)
         await server.start()
         stack.push_async_callback(server.stop, 0)
         channel = await stack.enter_async_context(open_channel(server.address, TOKEN))
         yield Rig(
             sessions,
+            checkpoints,
             hands,
             ScriptedModel(),
             stack,
             SessionServiceStub(channel),
             HandsServiceStub(channel),
+            CheckpointServiceStub(channel),
         )
