@@ -10,7 +10,16 @@ from typing import Any, Final
 from catalogue.model import LongPrompt, Model, Price, SessionRates
 from catalogue.reading import read
 
-__all__ = ["SHIPPED", "Catalogue", "LongPrompt", "Model", "Price", "SessionRates", "load"]
+__all__ = [
+    "SHIPPED",
+    "Catalogue",
+    "LongPrompt",
+    "Model",
+    "Price",
+    "SessionRates",
+    "load",
+    "unlisted",
+]
 
 SHIPPED: Final = Path(__file__).with_name("models.json")
 
@@ -44,6 +53,11 @@ class Catalogue:
             if found := self.models.get(name):
                 return found
         return Model(model_id, display_name=model_id)
+
+
+def unlisted() -> Catalogue:
+    """Knows of no model, and has nothing cost anything."""
+    return Catalogue({}, SessionRates(running_hour=0, thousand_searches=0))
 
 
 def load(path: Path | None) -> Catalogue:

@@ -8,10 +8,12 @@ result are run again under their ids, and the hands' journal sees to it that not
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from catalogue.models import Catalogue, unlisted
 from drover.event.v1.session_event_pb2 import (
+    BudgetReached,
     EndTurn,
     PlainError,
     Refusal,
@@ -20,6 +22,7 @@ from drover.event.v1.session_event_pb2 import (
     SessionError,
     StopReason,
 )
+from services.brain.domain import budget
 from services.brain.domain.calls import Answerer, Call
 from services.brain.domain.state import State, Status
 
@@ -35,6 +38,8 @@ class Limits:
     requests: int = 200
     # Requests in a row whose brain died before their end.
     lost: int = 5
+    # What a budget is held against.
+    prices: Catalogue = field(default_factory=unlisted)
     # Overflows and compactions in a row, with none of which there was room again. A harness that
     # does not compact has 0.
     compactions: int = 4
@@ -137,12 +142,14 @@ class GiveUp:
 class GoIdle:
     """End or pause the turn.
 
+    `thread` is the thread's reason where it is another than the session's.
     `take_interrupt` takes the waiting interrupt first, so that it shows before the idle event.
     `more` says that input waits which begins another turn: the lease is kept.
     """
 
     reason: StopReason
     details: RefusalDetails | None = None
+    thread: StopReason | None = None
     take_interrupt: bool = False
     more: bool = False
 
@@ -166,12 +173,14 @@ Decision = (
 )
 
 NOBODY: Final = Mine()
+_AT_BUDGET: Final = StopReason(budget_reached=BudgetReached())
 
 
 def rests(state: State) -> bool:
     """Whether only input can move the session on: what is woken for it may take it unseen."""
     return (
         state.status is Status.IDLE
+        and state.budget is None
         and not state.needs_model
         and not state.interrupted
         and not state.request
@@ -184,30 +193,33 @@ def decide(state: State, waiting: InputWaiting, mine: Mine, limits: Limits) -> D
     if state.status is Status.TERMINATED:
         return Stop()
     if waiting.interrupt or state.interrupted:
-        return _interrupted(state, waiting)
+        return _interrupted(state, waiting, limits)
     if state.request and state.request != mine.request:
         return CloseRequest()
     if waiting.confirmation or waiting.log_grown:
         return TakeControl()
     if open_calls := state.open_calls():
         return _with_calls(state, mine, open_calls)
+    if state.needs_model and budget.reached(state, limits.prices):
+        # Said again even where nothing has changed: the session compares a release with the budget
+        # that its idle event names.
+        return CloseRequest() if state.request else GoIdle(_AT_BUDGET)
     if state.needs_model:
         return _ask(state, mine, limits)
     if state.request:
         return CloseRequest()
-    return _at_rest(state, waiting)
+    return _at_rest(state, waiting, limits)
 
 
-def _interrupted(state: State, waiting: InputWaiting) -> Decision:
+def _interrupted(state: State, waiting: InputWaiting, limits: Limits) -> Decision:
     if state.request:
         return CloseRequest()
     if open_calls := state.open_calls():
         return Interrupt(tuple(open_calls))
-    return GoIdle(
-        StopReason(end_turn=EndTurn()),
-        take_interrupt=waiting.interrupt,
-        more=waiting.message,
-    )
+    ended = StopReason(end_turn=EndTurn())
+    if budget.reached(state, limits.prices):
+        return GoIdle(_AT_BUDGET, thread=ended, take_interrupt=waiting.interrupt)
+    return GoIdle(ended, take_interrupt=waiting.interrupt, more=waiting.message)
 
 
 def _with_calls(state: State, mine: Mine, open_calls: list[Call]) -> Decision:
@@ -262,11 +274,14 @@ def _ask(state: State, mine: Mine, limits: Limits) -> Decision:
     return Compact() if state.context.compacting else CallModel()
 
 
-def _at_rest(state: State, waiting: InputWaiting) -> Decision:
+def _at_rest(state: State, waiting: InputWaiting, limits: Limits) -> Decision:
     if state.refusal is not None:
         return GoIdle(StopReason(refusal=Refusal()), details=state.refusal, more=waiting.message)
+    spent = budget.reached(state, limits.prices)
     if waiting.message:
-        return TakeMessage()
-    if state.status is Status.IDLE:
+        return GoIdle(_AT_BUDGET) if spent else TakeMessage()
+    if state.status is Status.IDLE and not state.at_budget:
         return Release()
-    return GoIdle(StopReason(end_turn=EndTurn()))
+    # With the budget reached the turn is over all the same (EVENTS §15).
+    ended = StopReason(end_turn=EndTurn())
+    return GoIdle(_AT_BUDGET, thread=ended) if spent else GoIdle(ended)

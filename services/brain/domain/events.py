@@ -87,15 +87,19 @@ class EventFactory:
         details: RefusalDetails | None,
         usage: UsageSnapshot,
         budget: Budget | None,
+        thread: StopReason | None = None,
     ) -> list[Event]:
-        """The turn is over or pauses: thread, usage, session (EVENTS §4, 5)."""
+        """The turn is over or pauses: thread, usage, session (EVENTS §4, 5).
+
+        `thread` is the thread's reason where it is not the session's.
+        """
         return [
             Event(
                 id=self.new_id(),
                 session_thread_status_idle=SessionThreadStatusIdle(
                     session_thread_id=self._thread_id,
                     agent_name=self._agent_name,
-                    stop_reason=reason,
+                    stop_reason=thread or reason,
                     stop_details=details,
                 ),
             ),

@@ -13,7 +13,7 @@ from drover.agent.v1.agent_pb2 import SessionAgent
 from drover.event.v1.event_pb2 import Event
 from drover.event.v1.session_event_pb2 import RETRY_STATUS_TYPE_RETRYING, RefusalDetails
 from drover.event.v1.user_event_pb2 import CONFIRMATION_RESULT_ALLOW
-from services.brain.domain import calls, content, words
+from services.brain.domain import budget, calls, content, words
 from services.brain.domain.context import OVERFLOW
 from services.brain.domain.state import State, Status, adopt
 from services.brain.domain.usage import UsageTotals
@@ -44,9 +44,11 @@ def project(state: State, event: Event, at: float) -> None:
     fold = _FOLDS.get(name)
     if fold is None or event.thread_id not in ("", state.thread_id):
         return
-    if name in _TIMED and event.HasField("processed_at"):
-        stamp = event.processed_at
-        at = stamp.seconds + stamp.nanos / 1e9
+    if name in _TIMED:
+        if event.HasField("processed_at"):
+            stamp = event.processed_at
+            at = stamp.seconds + stamp.nanos / 1e9
+        state.usage.latest = at
     fold(state, event, at)
 
 
@@ -165,7 +167,7 @@ def _request_start(state: State, event: Event, _at: float) -> None:
 
 def _request_end(state: State, event: Event, _at: float) -> None:
     end = event.span_model_request_end
-    state.usage.add(end.model_usage)
+    state.usage.add(end.model_usage, state.agent.model.id)
     if state.side_request and end.model_request_start_id == state.side_request:
         state.side_request = ""
         return
@@ -243,10 +245,15 @@ def _idle(state: State, event: Event, at: float) -> None:
     state.usage.rest(at)
     if reason.HasField("requires_action"):
         return
-    state.needs_model = state.interrupted = False
-    state.context.cramped = 0
+    state.interrupted = False
     state.refusal = None
-    state.failures = state.lost = state.requests = state.continuations = 0
+    state.failures = state.lost = 0
+    state.at_budget = reason.HasField("budget_reached")
+    if not state.at_budget:
+        # What a budget stops goes on where it was once there is more.
+        state.needs_model = False
+        state.context.cramped = 0
+        state.requests = state.continuations = 0
 
 
 def _terminated(state: State, _event: Event, at: float) -> None:
@@ -266,7 +273,13 @@ def _usage(state: State, event: Event, at: float) -> None:
 
 
 def _updated(state: State, event: Event, _at: float) -> None:
-    if event.session_updated.HasField("agent"):
+    changed = event.session_updated
+    if event.seq > state.copied_seq or not event.seq:
+        if changed.HasField("budget"):
+            state.budget = budget.cap_of(changed.budget)
+        elif changed.budget_removed:
+            state.budget = None
+    if changed.HasField("agent"):
         updated = SessionAgent()
         updated.CopyFrom(event.session_updated.agent)
         if not updated.metadata:
@@ -328,6 +341,8 @@ _FOLDS: Final[dict[str | None, Callable[[State, Event, float], None]]] = {
 # A brain that takes over a long session folds it whole: stamps are only looked at where they count.
 _TIMED: Final = frozenset(
     {
+        "agent_tool_result",
+        "span_model_request_end",
         "session_status_running",
         "session_status_rescheduled",
         "session_status_idle",

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from services.brain.domain import policy
+from services.brain.domain.budget import cap_of
 from services.brain.domain.codec import DERIVED
 from services.brain.domain.context import HISTORY_KEY, Context
 from services.brain.domain.transcript import Transcript
@@ -41,6 +42,9 @@ class State:
     status: Status = Status.IDLE
     transcript: Transcript = field(default_factory=Transcript)
     usage: UsageTotals = field(default_factory=UsageTotals)
+    # The most that the session may cost, in cents, and whether it last stopped at that.
+    budget: int | None = None
+    at_budget: bool = False
     # The last position of a log that was copied from another session, whose usage it tells.
     copied_seq: int = 0
     # The model request without an end, and one that was made for it before its end (the judge's).
@@ -89,6 +93,7 @@ def begin(session: Session) -> State:
         agent=session.agent,
         permissions=_permissions(session.agent, trimmed=False),
         copied_seq=session.forked_from.seq,
+        budget=cap_of(session.budget) if session.HasField("budget") else None,
     )
 
 

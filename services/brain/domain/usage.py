@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drover.event.v1.usage_pb2 import CacheCreationUsage, ServerToolUsage, UsageSnapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from drover.event.v1.span_event_pb2 import ModelUsage
 
 
 @dataclass(slots=True)
 class UsageTotals:
-    """Running sums (EVENTS §12). Times are in seconds, `running_since` in Unix time."""
+    """Running sums (EVENTS §12). Times are in seconds, those of `running_since` on in Unix time.
+
+    `latest` is the time of the last event that told one.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -22,14 +28,43 @@ class UsageTotals:
     cache_1h: int = 0
     active_seconds: float = 0.0
     running_since: float | None = None
+    latest: float = 0.0
+    # Input, output, cache read and both cache writes, under "rate model".
+    counted: dict[str, list[int]] = field(default_factory=dict)
 
-    def add(self, usage: ModelUsage) -> None:
-        """Counts one model request."""
+    def add(self, usage: ModelUsage, model_id: str) -> None:
+        """Counts one model request, by the model `model_id` unless it says itself."""
+        written = usage.cache_creation_input_tokens
+        written_1h = usage.cache_creation_1h_input_tokens
+        tokens = (
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_input_tokens,
+            written - written_1h,
+            written_1h,
+        )
+        if any(tokens):
+            key = f"{usage.rate} {usage.model or model_id}"
+            before = self.counted.get(key, (0,) * len(tokens))
+            self.counted[key] = [one + more for one, more in zip(before, tokens, strict=True)]
         self.input_tokens += usage.input_tokens
         self.output_tokens += usage.output_tokens
         self.cache_read += usage.cache_read_input_tokens
         self.cache_1h += usage.cache_creation_1h_input_tokens
         self.cache_5m += usage.cache_creation_input_tokens - usage.cache_creation_1h_input_tokens
+
+    def with_request(self, usage: ModelUsage, model_id: str) -> UsageTotals:
+        """The sums with one request more; these stay as they are."""
+        sums = copy.copy(self)
+        sums.counted = dict(self.counted)
+        sums.add(usage, model_id)
+        return sums
+
+    def by_rate(self) -> Iterator[tuple[tuple[str, str], list[int]]]:
+        """The tokens of each model at each of its rates."""
+        for key, tokens in self.counted.items():
+            rate, _, model_id = key.partition(" ")
+            yield (model_id, rate), tokens
 
     def run(self, at: float) -> None:
         """The session runs from `at`, if it did not already."""
@@ -54,7 +89,7 @@ class UsageTotals:
         return self.active_seconds + max(0.0, at - self.running_since)
 
     def snapshot(self, at: float) -> UsageSnapshot:
-        """The usage as of `at`. List cost is left unset: no price list is kept yet."""
+        """The usage as of `at`, without its cost."""
         return UsageSnapshot(
             input_tokens=self.input_tokens,
             output_tokens=self.output_tokens,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from services.brain.domain import judge
+from services.brain.domain import budget, judge
 from services.brain.harness.port import ModelRequest
 from services.brain.loop.model_call import ModelCall
 from services.brain.model.port import ModelError
@@ -46,10 +46,12 @@ class Judgement:
     async def judge(self, response: Sequence[Event]) -> bool:
         """Writes verdicts on the calls in `response`; whether no interrupt came between.
 
-        A judge that fails or takes too long leaves the calls as they are: a person is asked.
+        A judge that fails, takes too long or has no budget left leaves the calls as they are: a
+        person is asked.
         """
         uses = judge.to_judge(response)
-        if not uses:
+        used = response[-1].span_model_request_end.model_usage
+        if not uses or budget.reached(self._log.state, self._ports.models, used):
             return True
         start = self._factory.request_start()
         self._log.add(start)
@@ -59,6 +61,7 @@ class Judgement:
             self._factory,
             self._log.state,
             request=start.id,
+            models=self._ports.models,
             preview=_unseen,
             on_sandbox=_nothing,
             points=self._ports.points,

@@ -15,6 +15,7 @@ from drover.session.v1.preview_pb2 import (
     PreviewedEvent,
     TextDelta,
 )
+from services.brain.domain import budget
 from services.brain.domain.policy import SANDBOX_TOOLS, Permission
 from services.brain.domain.response import Grown, ResponseAssembler, Started, ToolBegun
 from services.brain.loop import spans
@@ -24,6 +25,7 @@ from services.brain.model.port import ModelError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from catalogue.models import Catalogue
     from drover.event.v1.event_pb2 import Event
     from drover.event.v1.span_event_pb2 import ModelUsage
     from services.brain.domain.events import EventFactory
@@ -46,6 +48,7 @@ class ModelCall:
         state: State,
         *,
         request: str,
+        models: Catalogue,
         preview: Callable[[Preview], None],
         on_sandbox: Callable[[], None],
         points: SyncPoints,
@@ -53,6 +56,8 @@ class ModelCall:
         self._model = model
         self._state = state
         self._request = request
+        self._models = models
+        self._model_id = ""
         self._preview = preview
         self._on_sandbox = on_sandbox
         self._points = points
@@ -63,7 +68,11 @@ class ModelCall:
 
     def usage(self) -> ModelUsage:
         """The tokens that the model has told of so far."""
-        return self._response.usage()
+        return self._billed(self._response.usage())
+
+    def _billed(self, usage: ModelUsage) -> ModelUsage:
+        budget.bill(usage, self._model_id, self._models)
+        return usage
 
     def interrupt(self) -> None:
         """Stops the request; `perform` then answers None."""
@@ -74,6 +83,7 @@ class ModelCall:
 
     async def perform(self, request: ModelRequest) -> list[Event] | None:
         """Streams the response to its end and answers its events. Raises `ModelError`."""
+        self._model_id = request.model
         if self._stopped():
             return None
         self._task = asyncio.create_task(self._stream(request))
@@ -98,7 +108,9 @@ class ModelCall:
             spans.answered(span, self._response)
         if self._response.ignored:
             _log.warning("blocks_ignored", kinds=self._response.ignored)
-        return self._response.finish(self._request, self._state.permissions)
+        response = self._response.finish(self._request, self._state.permissions)
+        self._billed(response[-1].span_model_request_end.model_usage)
+        return response
 
     async def _read(self, request: ModelRequest) -> None:
         first = True

@@ -18,7 +18,7 @@ from drover.session.v1.lease_pb2 import (
     InputWaiting,
     TakeInput,
 )
-from services.brain.domain import projection
+from services.brain.domain import budget, projection
 from services.brain.domain.decision import rests
 from services.brain.domain.state import adopt
 from services.brain.loop.checkpoints import NOTHING, Mark
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
+    from catalogue.models import Catalogue
     from chassis.clock import Clock
     from drover.event.v1.event_pb2 import Event
+    from drover.event.v1.usage_pb2 import UsageSnapshot
     from drover.session.v1.checkpoint_pb2 import Checkpoint, CheckpointFormat
     from drover.session.v1.session_pb2 import Session
     from services.brain.clients.lease import Lease
@@ -53,11 +55,13 @@ class SessionLog:
         self,
         harnesses: HarnessRegistry,
         clock: Clock,
+        models: Catalogue,
         cached: CachedState | None,
         beginnings: Beginnings | None = None,
     ) -> None:
         self._harnesses = harnesses
         self._clock = clock
+        self._models = models
         self._cached = cached
         self._beginnings = beginnings if cached is None else None
         # How far the session's last checkpoint goes, as far as this brain knows.
@@ -162,6 +166,10 @@ class SessionLog:
             msg = f"the log is at {ack.head_seq}, {self.state.seq} events are folded"
             raise DriftError(msg)
 
+    def usage(self) -> UsageSnapshot:
+        """What the session has used, and cost, until now."""
+        return budget.told(self.state.usage, self._now(), self._models)
+
     def input_changed(self, waiting: InputWaiting) -> None:
         """Passes on what waits in the inbox."""
         if self._on_input is not None:
@@ -180,7 +188,7 @@ class SessionLog:
             batch, self._batch = self._batch, []
             append = AppendEvents(events=batch)
             if any(event.HasField("span_model_request_end") for event in batch):
-                append.usage.CopyFrom(self.state.usage.snapshot(self._now()))
+                append.usage.CopyFrom(self.usage())
             future = self._send(append)
             if self._lease.unacknowledged > MAX_UNDER_WAY:
                 await future
@@ -207,7 +215,7 @@ class SessionLog:
         batch, self._batch = self._batch, []
         append = AppendEvents(events=[*batch, *events], take=take, release=release)
         if release:
-            append.usage.CopyFrom(self.state.usage.snapshot(self._now()))
+            append.usage.CopyFrom(_told(events) or self.usage())
         ack = await self._send(append, deferred=events)
         if ack.input_pending:
             self._batch = batch + self._batch
@@ -247,3 +255,11 @@ class SessionLog:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
+
+
+def _told(events: Sequence[Event]) -> UsageSnapshot | None:
+    """The usage that events tell of, so that the session says the same as its log."""
+    for event in events:
+        if event.HasField("session_usage"):
+            return event.session_usage.usage
+    return None

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
 
+from catalogue.models import Catalogue, unlisted
 from drover.session.v1.lease_pb2 import (
     TAKE_INPUT_ALL,
     TAKE_INPUT_CONTROL,
     TAKE_INPUT_NEXT,
     TAKE_INPUT_UNSPECIFIED,
 )
-from services.brain.domain import events
+from services.brain.domain import budget, events
 from services.brain.domain.calls import INTERRUPTED, Answerer
 from services.brain.domain.decision import (
     AwaitTools,
@@ -76,6 +77,7 @@ class Ports:
     clock: Clock
     ids: IdSource
     points: SyncPoints
+    models: Catalogue = field(default_factory=unlisted)
     # Seconds that the model has to judge the calls of one response.
     judge_seconds: float = 60.0
 
@@ -204,6 +206,7 @@ class Turns:
             self._factory,
             state,
             request=request,
+            models=self._ports.models,
             preview=summary.unseen if compact else self._lease.preview,
             on_sandbox=summary.nothing if compact else self._runs.provision,
             points=self._ports.points,
@@ -300,7 +303,7 @@ class Turns:
     async def _go_idle(self, decision: GoIdle) -> bool:
         await self._ports.points.reach(Point.BEFORE_IDLE)
         ack = await self._log.exchange(
-            self._idle(decision.reason, decision.details),
+            self._idle(decision.reason, decision.details, decision.thread),
             take=TAKE_INPUT_CONTROL if decision.take_interrupt else TAKE_INPUT_UNSPECIFIED,
             release=not decision.more,
         )
@@ -308,11 +311,14 @@ class Turns:
             self._end_span()
         return ack.released
 
-    def _idle(self, reason: StopReason, details: RefusalDetails | None) -> list[Event]:
-        usage = self._log.state.usage.snapshot(self._ports.clock.now().timestamp())
-        session = self._lease.session
-        budget = session.budget if session.HasField("budget") else None
-        return self._factory.idle(reason, details, usage, budget)
+    def _idle(
+        self,
+        reason: StopReason,
+        details: RefusalDetails | None,
+        thread: StopReason | None = None,
+    ) -> list[Event]:
+        usage, cap = self._log.usage(), budget.message(self._log.state.budget)
+        return self._factory.idle(reason, details, usage, cap, thread)
 
     def _begin_span(self) -> None:
         if not self._in_turn:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from catalogue.models import load
 from drover.session.v1.preview_pb2 import Preview
 from services.brain.domain import events
 from services.brain.harness.port import ModelRequest
@@ -28,6 +29,7 @@ class Rig:
             events.EventFactory(logs.Numbered(), "sthr_1", "Worker"),
             self.state,
             request="sevt_request",
+            models=load(None),
             preview=self.previews.append,
             on_sandbox=self.provision,
             points=NoSyncPoints(),

@@ -45,8 +45,6 @@ class SpanModelRequestEnd(_message.Message):
     STOP_REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     STOP_DETAILS_FIELD_NUMBER: _builtins.int
-    MODEL_FIELD_NUMBER: _builtins.int
-    RATE_FIELD_NUMBER: _builtins.int
     model_request_start_id: _builtins.str
     """Event id of the `span.model_request_start`."""
     is_error: _builtins.bool
@@ -56,14 +54,6 @@ class SpanModelRequestEnd(_message.Message):
     """The model's id of the response."""
     stop_details: _builtins.str
     """The category and explanation of a refusal, as JSON text."""
-    model: _builtins.str
-    """The model that was asked. Empty in logs of releases that had no prices: the
-    session's model of that time.
-    """
-    rate: _builtins.str
-    """Which of the model's list prices its tokens have: `fast`, `long_prompt`, or
-    empty for the standard one.
-    """
     @_builtins.property
     def model_usage(self) -> Global___ModelUsage: ...
     def __init__(
@@ -75,12 +65,10 @@ class SpanModelRequestEnd(_message.Message):
         stop_reason: _builtins.str = ...,
         message_id: _builtins.str = ...,
         stop_details: _builtins.str = ...,
-        model: _builtins.str = ...,
-        rate: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_is_error", b"_is_error", "is_error", b"is_error", "model_usage", b"model_usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_error", b"_is_error", "is_error", b"is_error", "message_id", b"message_id", "model", b"model", "model_request_start_id", b"model_request_start_id", "model_usage", b"model_usage", "rate", b"rate", "stop_details", b"stop_details", "stop_reason", b"stop_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_error", b"_is_error", "is_error", b"is_error", "message_id", b"message_id", "model_request_start_id", b"model_request_start_id", "model_usage", b"model_usage", "stop_details", b"stop_details", "stop_reason", b"stop_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__is_error: _TypeAlias = _typing.Literal["is_error"]  # noqa: Y015
     _WhichOneofArgType__is_error: _TypeAlias = _typing.Literal["_is_error", b"_is_error"]  # noqa: Y015
@@ -100,6 +88,8 @@ class ModelUsage(_message.Message):
     CACHE_CREATION_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     SPEED_FIELD_NUMBER: _builtins.int
     CACHE_CREATION_1H_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    RATE_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
     output_tokens: _builtins.int
     cache_read_input_tokens: _builtins.int
@@ -107,6 +97,14 @@ class ModelUsage(_message.Message):
     speed: _builtins.str
     cache_creation_1h_input_tokens: _builtins.int
     """The part of the cache creation that lives one hour."""
+    model: _builtins.str
+    """The model that was asked. Empty in logs of releases that had no prices: the
+    session's model of that time.
+    """
+    rate: _builtins.str
+    """Which of the model's list prices the tokens have: `fast`, `long_prompt`, or
+    empty for the standard one.
+    """
     def __init__(
         self,
         *,
@@ -116,10 +114,12 @@ class ModelUsage(_message.Message):
         cache_creation_input_tokens: _builtins.int = ...,
         speed: _builtins.str | None = ...,
         cache_creation_1h_input_tokens: _builtins.int = ...,
+        model: _builtins.str = ...,
+        rate: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_speed", b"_speed", "speed", b"speed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_speed", b"_speed", "cache_creation_1h_input_tokens", b"cache_creation_1h_input_tokens", "cache_creation_input_tokens", b"cache_creation_input_tokens", "cache_read_input_tokens", b"cache_read_input_tokens", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "speed", b"speed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_speed", b"_speed", "cache_creation_1h_input_tokens", b"cache_creation_1h_input_tokens", "cache_creation_input_tokens", b"cache_creation_input_tokens", "cache_read_input_tokens", b"cache_read_input_tokens", "input_tokens", b"input_tokens", "model", b"model", "output_tokens", b"output_tokens", "rate", b"rate", "speed", b"speed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__speed: _TypeAlias = _typing.Literal["speed"]  # noqa: Y015
     _WhichOneofArgType__speed: _TypeAlias = _typing.Literal["_speed", b"_speed"]  # noqa: Y015
