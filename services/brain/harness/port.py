@@ -6,11 +6,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from catalogue.models import Catalogue
     from drover.event.v1.event_pb2 import Event
     from drover.session.v1.lease_pb2 import InputWaiting
     from drover.session.v1.session_pb2 import Session
-    from services.brain.domain.decision import Decision, Mine
+    from services.brain.domain.decision import Decision, Limits, Mine
     from services.brain.domain.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a harness is made with: what is known of models, and the operator's limits.
+
+    `max_output_tokens` bounds one reply of a model that can write as many.
+    """
+
+    models: Catalogue
+    max_output_tokens: int
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True)

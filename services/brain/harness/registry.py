@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from drover.event.v1.session_event_pb2 import PlainError, SessionError
 from services.brain.domain.decision import CallModel, Decision, GiveUp, Mine, TakeMessage
+from services.brain.harness import plugins
+from services.brain.harness.minimal import MinimalHarness
 from services.brain.harness.standard import StandardHarness
 
 if TYPE_CHECKING:
@@ -14,10 +16,23 @@ if TYPE_CHECKING:
     from drover.agent.v1.agent_pb2 import SessionAgent
     from drover.session.v1.lease_pb2 import InputWaiting
     from services.brain.domain.state import State
-    from services.brain.harness.port import Harness
+    from services.brain.harness.port import Harness, Setup
 
 HARNESS_KEY: Final = "drover.harness"
 """Key of an agent's metadata that names its harness."""
+
+
+def assemble(setup: Setup) -> HarnessRegistry:
+    """The harnesses that ship, the standard one first, and those that are installed beside them.
+
+    Raises `CannotStartError` for an installed one that is none.
+    """
+    standard = StandardHarness(
+        max_output_tokens=setup.max_output_tokens, limits=setup.limits, models=setup.models
+    )
+    minimal = MinimalHarness(setup)
+    others = plugins.installed(setup, taken=(standard.name, minimal.name))
+    return HarnessRegistry(standard, [minimal, *others])
 
 
 class HarnessRegistry:

@@ -11,7 +11,7 @@ from drover.event.v1.session_event_pb2 import (
     RETRY_STATUS_TYPE_RETRYING,
 )
 from services.brain.model.port import ModelError, ModelErrorKind
-from tests.doubles.scripted_model import response, text, tool
+from tests.doubles.scripted_model import text
 from tests.integration.brain.agents import overloaded
 from tests.integration.brain.conftest import Rig
 from tests.integration.brain.test_turns import END, IDLE, RUNNING, START
@@ -112,19 +112,3 @@ async def test_failure_that_would_repeat_is_given_up_at_once_with_advice(
     assert error.message == "your credit is low" or ". Check the " in error.message
     assert error.retry_status.type == RETRY_STATUS_TYPE_EXHAUSTED
     assert session.kinds[-3:] == IDLE
-
-
-async def test_stream_cut_anywhere_runs_no_tool_and_is_made_again(rig: Rig) -> None:
-    whole = response(text("Let me see.", pieces=3), tool("bash", {"command": "ls"}))
-    for cut in range(len(whole)):
-        session = rig.session()
-        rig.hands.ran.clear()
-        lost = ModelError(ModelErrorKind.CONNECTION, "cut off", retryable=True)
-        rig.model.fail(lost, *whole[:cut])
-        rig.model.say(text("Never mind."))
-        session.message("Hi")
-        await rig.wake(session)
-        assert rig.hands.ran == []
-        assert session.kinds.count("agent_message") == 1
-        assert len(session.of(END)) == 2
-        assert session.kinds[-3:] == IDLE
