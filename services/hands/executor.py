@@ -18,7 +18,7 @@ from services.hands.backends.port import BackendUnavailable
 from services.hands.domain import execution, fence
 from services.hands.domain.execution import Step
 from services.hands.domain.toolset import InputRefused, parse
-from services.hands.hand import HandDied
+from services.hands.hand import HandDied, Lost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
@@ -275,6 +275,7 @@ class Executor:
         if not self._pool.has(session_id):
             await _unless_stopped(under_way, self._pool.prepare(session_id))
         async with self._pool.use(session_id) as hand:
+            note = await self._note(session_id, under_way.call_id, call, hand)
             if under_way.stop.is_set():
                 raise _Stopped
             under_way.hand = hand
@@ -282,9 +283,25 @@ class Executor:
                 reply = await hand.run(under_way.call_id, call)
             finally:
                 under_way.hand = None
-        return execution.ran(
+            if call.tool == "bash":
+                # What becomes of a call that was cancelled is not shown to the model.
+                hand.lost = Lost.SHELL if reply.cancelled else Lost.NOTHING
+        result = execution.ran(
             reply.content, reply.duration, is_error=reply.is_error, cancelled=reply.cancelled
         )
+        return execution.noted(result, note)
+
+    async def _note(self, session_id: str, call_id: str, call: ToolCall, hand: Hand) -> str:
+        """What a command's result has to say of the shell that it found."""
+        if call.tool != "bash" or call.input.get("restart"):
+            return ""
+        if hand.lost is Lost.SHELL:
+            return execution.SHELL_LOST
+        if hand.lost is Lost.SANDBOX and await self._journal.ran(
+            session_id, "bash", besides=call_id
+        ):
+            return execution.SANDBOX_LOST
+        return ""
 
 
 async def _unless_stopped(under_way: _Execution, work: Coroutine[Any, Any, T]) -> T:

@@ -11,6 +11,7 @@ import binascii
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -59,11 +60,22 @@ class Reply:
     duration: timedelta
 
 
+class Lost(Enum):
+    """Why a command may find another shell than the session's last one left."""
+
+    NOTHING = "nothing"
+    """It does not, or that command's own result said so."""
+    SHELL = "shell"
+    """That command was stopped on request, and its shell with it."""
+    SANDBOX = "sandbox"
+    """The session had a sandbox before this one, in which commands may have run."""
+
+
 class Hand:
     """Speaks with the agent of one sandbox, once `open` has returned.
 
     `grace` is how many seconds longer than its deadline a call may take before the whole sandbox is
-    killed.
+    killed. `lost` is what the next command is to be told of.
     """
 
     def __init__(self, hand_id: str, sandbox: Sandbox, *, grace: float) -> None:
@@ -75,6 +87,7 @@ class Hand:
         self._next = 0
         self._why_dead: str | None = None
         self._reading = 0
+        self.lost = Lost.NOTHING
         self.dead = asyncio.Event()
 
     async def open(self, limits: Limits, tasks: asyncio.TaskGroup) -> None:

@@ -15,7 +15,7 @@ import structlog
 
 from chassis.errors import DroverError, Reason
 from services.hands.backends.port import BackendUnavailable, SandboxSpec
-from services.hands.hand import Hand
+from services.hands.hand import Hand, Lost
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -204,8 +204,10 @@ class Pool:
                 return hand
             await self._workspaces.remove(spare)
         if volume is None:
-            volume = await self._workspaces.make(session_id)
-        hand = await self._launch(volume)
+            hand = await self._launch(await self._workspaces.make(session_id))
+        else:
+            hand = await self._launch(volume)
+            hand.lost = Lost.SANDBOX
         _log.info("hand_started", session_id=session_id, hand_id=hand.id)
         self.fill()
         return hand

@@ -42,6 +42,12 @@ class MemoryJournal:
         if found is not None and found.result is None:
             del self.calls[session_id, call_id]
 
+    async def ran(self, session_id: str, tool: str, *, besides: str) -> bool:
+        return any(
+            session == session_id and call != besides and record.tool == tool and record.starts
+            for (session, call), record in self.calls.items()
+        )
+
     async def cancel(self, session_id: str, generation: int, call_ids: Sequence[str]) -> None:
         self._advance(session_id, generation)
         for call_id in call_ids:

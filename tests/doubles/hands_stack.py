@@ -14,6 +14,7 @@ from chassis.clock import SystemClock
 from chassis.ids import new_id
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.backends.local import LocalBackend
+from services.hands.domain.execution import SANDBOX_LOST, SHELL_LOST
 from services.hands.domain.limits import MIB, Limits
 from services.hands.executor import Executor
 from services.hands.pool import Pool, PoolSize
@@ -42,10 +43,10 @@ class HandsStack:
         return await self.executor.execute(session_id, call_id, 1, tool, json.dumps(given))
 
     async def bash(self, command: str, **given: Any) -> str:
-        """What a command prints; fails if the command does."""
+        """What a command prints, and no note below it; fails if the command does."""
         result = await self.run("bash", command=command, **given)
         assert not result.is_error, text(result)
-        return text(result)
+        return printed(result)
 
     def processes(self, session_id: str = "sesn_1") -> set[int]:
         """Host numbers of every process in a session's sandbox."""
@@ -63,6 +64,14 @@ class HandsStack:
 
 def text(result: ExecuteResponse) -> str:
     return "".join(block.text.text for block in result.content)
+
+
+def printed(result: ExecuteResponse) -> str:
+    """A result's text without the note that its shell was new."""
+    shown = text(result)
+    for note in (SHELL_LOST, SANDBOX_LOST):
+        shown = shown.removesuffix(note)
+    return shown if shown == text(result) else shown.removesuffix("\n")
 
 
 def running(pid: int) -> bool:

@@ -35,7 +35,10 @@ def test_stack_is_ready_again_and_the_session_goes_on(own_stack: Stack, service:
     assert [event.id for event in log[: len(before)]] == [event.id for event in before]
     assert texts(log, "agent.message") == ["one", "two"]
     result = [event for event in log if event.type == "agent.tool_result"][-1]
-    assert result.content[0].text.strip() == "kept"
+    kept, _, note = result.content[0].text.strip().partition("\n")
+    assert kept == "kept"
+    # A shell that went with the hands has lost what commands left in it, and says so.
+    assert note.startswith("[the shell was started afresh") == (service == "hands")
 
 
 def test_hands_killed_in_a_tool_call_give_an_error_result_and_leave_no_sandbox(

@@ -30,6 +30,14 @@ _UNKNOWN = (
     "was not run again. Files in /workspace and /mnt/session are kept; the shell's state and /tmp "
     "are lost. The next call gets a new sandbox."
 )
+SHELL_LOST: Final = (
+    "[the shell was started afresh after a command was stopped: the working directory, variables "
+    "and background jobs of earlier commands are lost]"
+)
+SANDBOX_LOST: Final = (
+    "[the shell was started afresh, in a new sandbox: the working directory, variables, background "
+    "jobs and /tmp of earlier commands are lost; /workspace and /mnt/session are kept]"
+)
 _CANCELLED = "The call was cancelled before it ran."
 _ABANDONED = "The call was cancelled while it ran, and its sandbox was ended."
 
@@ -94,6 +102,16 @@ def ran(
     verdict = VERDICT_CANCELLED if cancelled else VERDICT_COMPLETED
     response = ExecuteResponse(content=content, is_error=is_error, verdict=verdict)
     response.duration.FromTimedelta(duration)
+    return response
+
+
+def noted(response: ExecuteResponse, note: str) -> ExecuteResponse:
+    """`response` with a line for the model at its end."""
+    if note:
+        last = response.content[-1] if response.content else response.content.add()
+        if last.WhichOneof("block") not in {"text", None}:
+            last = response.content.add()
+        last.text.text = f"{last.text.text}\n{note}".lstrip("\n")
     return response
 
 

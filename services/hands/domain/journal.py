@@ -31,6 +31,10 @@ class Journal(Protocol):
         """Takes back the start of a call of which nothing ran, so that it may be asked again."""
         ...
 
+    async def ran(self, session_id: str, tool: str, *, besides: str) -> bool:
+        """Whether a call of `tool` was ever started in this session, `besides` one call."""
+        ...
+
     async def cancel(self, session_id: str, generation: int, call_ids: Sequence[str]) -> None:
         """Records CANCELLED as the result of those calls that have no record at all."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, literal, select, update
 
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.domain import fence
@@ -48,6 +48,12 @@ _END: Final = (
     .values(result=bindparam("answer"), ended_at=bindparam("now"))
 )
 _FORGET: Final = delete(_calls).where(_this_call & _calls.c.result.is_(None))
+_RAN: Final = (
+    select(literal(1))
+    .where(_this_session & (_calls.c.tool == bindparam("name")))
+    .where((_calls.c.starts > 0) & (_calls.c.call_id != bindparam("besides")))
+    .limit(1)
+)
 _PURGE: Final = delete(_calls).where(_this_session)
 _PURGE_FENCE: Final = delete(_fences).where(_this_fence)
 _READ_ENDED: Final = select(_ended.c.generation).where(_ended.c.session_hash == bindparam("hash"))
@@ -104,6 +110,13 @@ class SqlJournal:
         """Takes back the start of a call of which nothing ran, so that it may be asked again."""
         key = {"session": session_id, "call": call_id}
         await self._database.write(lambda connection: _run(connection, _FORGET, key))
+
+    async def ran(self, session_id: str, tool: str, *, besides: str) -> bool:
+        """Whether a call of `tool` was ever started in this session, `besides` one call."""
+        values = {"session": session_id, "name": tool, "besides": besides}
+        return await self._database.read(
+            lambda connection: connection.execute(_RAN, values).first() is not None
+        )
 
     async def cancel(self, session_id: str, generation: int, call_ids: Sequence[str]) -> None:
         """Records CANCELLED as the result of those calls that have no record at all."""

@@ -66,6 +66,18 @@ async def test_reading_whose_end_was_not_seen_starts_once_more(journal: Journal)
     assert steps == [Step.RUN, Step.RUN, Step.ANSWER]
 
 
+async def test_it_is_known_which_tools_a_session_has_started(journal: Journal) -> None:
+    assert not await journal.ran("s", "bash", besides="c")
+    await journal.begin("s", "c", 1, "bash")
+    await journal.begin("s", "r", 1, "read")
+    await journal.begin("other", "o", 1, "bash")
+    await journal.cancel("s", 1, ["never seen"])
+    assert not await journal.ran("s", "bash", besides="c")
+    assert await journal.ran("s", "bash", besides="next")
+    await journal.forget("s", "c")
+    assert not await journal.ran("s", "bash", besides="next")
+
+
 async def test_first_result_stays(journal: Journal) -> None:
     await journal.begin("s", "c", 1, "bash")
     await journal.finish("s", "c", RESULT)

@@ -11,6 +11,7 @@ import pytest
 from chassis.errors import Reason
 from chassis.grpc.status import from_rpc_error
 from drover.hands.v1 import hands_service_pb2 as pb
+from services.hands.domain.execution import SANDBOX_LOST
 from tests.integration.hands.conftest import call
 
 
@@ -111,7 +112,7 @@ async def test_released_session_goes_on_in_a_new_hand_and_purged_one_begins_anew
 ) -> None:
     await hands.Execute(call("c1", command="echo kept >f"))
     await hands.Release(pb.ReleaseRequest(session_id="sesn_1"))
-    assert text(await hands.Execute(call("c2", command="cat f"))) == "kept"
+    assert text(await hands.Execute(call("c2", command="cat f"))) == f"kept\n{SANDBOX_LOST}"
     await hands.Release(pb.ReleaseRequest(session_id="sesn_1", purge=True))
     assert text(await hands.Execute(call("c1", command="ls"))) == ""
     await hands.Release(pb.ReleaseRequest(session_id="sesn_never", purge=True))

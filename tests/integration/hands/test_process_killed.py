@@ -15,6 +15,7 @@ import pytest
 from drover.hands.v1 import hands_service_pb2 as pb
 from services.hands.backends.marks import Marks
 from services.hands.backends.process import children, identify
+from services.hands.domain.execution import SANDBOX_LOST
 from services.hands.main import HandsSettings
 from tests.doubles.hands_stack import running
 from tests.doubles.hands_waiting import eventually
@@ -64,7 +65,8 @@ async def test_call_that_ran_when_the_service_was_killed_is_unknown_and_not_run_
     assert (lost.verdict, lost.is_error) == (pb.VERDICT_OUTCOME_UNKNOWN, True)
     done = await after.client.Execute(call("done", command="echo once >>log; cat log"))
     assert (text(done), done.replayed) == ("once", True)
-    assert text(await after.client.Execute(call("next", command="cat started log"))) == "ran\nonce"
+    following = await after.client.Execute(call("next", command="cat started log"))
+    assert text(following) == f"ran\nonce\n{SANDBOX_LOST}"
     await after.end(signal.SIGTERM)
 
 

@@ -14,6 +14,7 @@ from drover.hands.v1.hands_service_pb2 import (
     VERDICT_OUTCOME_UNKNOWN,
     ExecuteResponse,
 )
+from services.hands.domain.execution import SANDBOX_LOST, SHELL_LOST
 from services.hands.pool import PoolSize
 from tests.doubles.hands_backend import ScriptedSandbox
 from tests.doubles.hands_waiting import eventually
@@ -127,7 +128,44 @@ async def test_sandbox_that_dies_gives_unknown_and_the_next_call_a_new_one(world
     after = ask(world, "c2")
     call = await next_call(world, 1)
     world.backend.launched[1].answer(call, "new")
-    assert text(await after) == "new"
+    assert text(await after) == f"new\n{SANDBOX_LOST}"
+
+
+async def test_first_command_in_another_sandbox_is_told_that_the_shell_is_new(world: World) -> None:
+    asked = ask(world)
+    (await sandbox(world)).answer(await next_call(world), "first")
+    assert text(await asked) == "first"
+    await world.restart()
+    reading = ask(world, "c2", tool="read")
+    (await sandbox(world, 1)).answer(await next_call(world, 1), "content")
+    assert text(await reading) == "content"
+    for call_id, note in (("c3", f"\n{SANDBOX_LOST}"), ("c4", "")):
+        asked = ask(world, call_id)
+        world.backend.launched[1].answer(await next_call(world, 1), "out")
+        assert text(await asked) == f"out{note}"
+
+
+async def test_session_that_has_run_no_command_is_told_of_no_new_shell(world: World) -> None:
+    reading = ask(world, tool="read")
+    (await sandbox(world)).answer(await next_call(world))
+    await reading
+    await world.restart()
+    asked = ask(world, "c2")
+    (await sandbox(world, 1)).answer(await next_call(world, 1), "out")
+    assert text(await asked) == "out"
+
+
+async def test_command_after_a_stopped_one_is_told_that_the_shell_is_new(world: World) -> None:
+    asked = ask(world)
+    stopped = await next_call(world)
+    cancelling = asyncio.create_task(world.executor.cancel(SESSION, 1, ["c1"]))
+    assert (await next_call(world))["type"] == "cancel"
+    world.backend.launched[0].answer(stopped, ended="cancelled", error=True)
+    await cancelling
+    assert (await asked).verdict == VERDICT_CANCELLED
+    after = ask(world, "c2")
+    world.backend.launched[0].answer(await next_call(world))
+    assert text(await after) == SHELL_LOST
 
 
 async def test_reading_in_a_sandbox_that_dies_runs_once_more_in_a_new_one(world: World) -> None:
@@ -178,7 +216,7 @@ async def test_command_waiting_for_its_turn_survives_the_death_of_the_sandbox(
     assert (await first).verdict == VERDICT_OUTCOME_UNKNOWN
     call = await next_call(world, 1)
     world.backend.launched[1].answer(call, "ran")
-    assert text(await second) == "ran"
+    assert text(await second) == f"ran\n{SANDBOX_LOST}"
 
 
 async def test_older_generation_is_refused_and_runs_nothing(world: World) -> None:
