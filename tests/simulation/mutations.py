@@ -1,0 +1,104 @@
+"""Deliberate mistakes in the product: a simulation that does not find them is worth nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from services.hands.domain import execution
+from services.hands.domain.execution import Begun, Record, Step
+from services.session.domain import append, lease
+from services.session.feed import _Topic
+from tests.doubles import hands_journal
+from tests.simulation.world import NONE, Mutations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+
+@contextmanager
+def fence_dropped() -> Iterator[Mutations]:
+    """Whoever once held a lease may go on writing."""
+    with mock.patch.object(lease, "check"):
+        yield NONE
+
+
+@contextmanager
+def generation_kept() -> Iterator[Mutations]:
+    """A lease is taken away without a new generation."""
+
+    def revoke(state: Any) -> None:
+        state.holder, state.lease_expires_at = "", None
+
+    def acquire(state: Any, holder: str, now: int) -> None:
+        state.generation = max(1, state.generation)
+        state.holder = holder
+        lease.renew(state, now)
+
+    with mock.patch.object(lease, "revoke", revoke), mock.patch.object(lease, "acquire", acquire):
+        yield NONE
+
+
+@contextmanager
+def acknowledged_before_the_commit() -> Iterator[Mutations]:
+    """An event is acknowledged while it is in memory only."""
+    yield dataclasses.replace(NONE, acknowledge_early=True)
+
+
+@contextmanager
+def tool_run_again_on_attach() -> Iterator[Mutations]:
+    """A call whose end nobody saw is simply run again."""
+
+    def begin(found: Record | None, tool: str, generation: int) -> Begun:
+        if found is not None and found.result is None:
+            return Begun(Step.RUN, Record(tool, generation, found.starts + 1))
+        return execution.begin(found, tool, generation)
+
+    with mock.patch.object(hands_journal, "begin", begin):
+        yield NONE
+
+
+@contextmanager
+def input_forgotten_at_the_release() -> Iterator[Mutations]:
+    """A lease is given back although input has come that nobody else is woken for."""
+
+    def release(step: Any, _tx: Any) -> None:
+        lease.release(step.state)
+        step.released = True
+
+    with mock.patch.object(append._Step, "_release", release):
+        yield NONE
+
+
+@contextmanager
+def second_result_kept() -> Iterator[Mutations]:
+    """A call takes every result that comes."""
+
+    def close(_step: Any, _call_id: str, _result_id: str, _known: Any) -> bool:
+        return True
+
+    with mock.patch.object(append._Step, "_close", close):
+        yield NONE
+
+
+@contextmanager
+def gap_in_the_feed_unseen() -> Iterator[Mutations]:
+    """A reader is shown what is told, whatever was not."""
+    with mock.patch.object(_Topic, "lacks", return_value=False):
+        yield NONE
+
+
+ALL: dict[str, Callable[[], AbstractContextManager[Mutations]]] = {
+    made.__name__: made
+    for made in (
+        fence_dropped,
+        generation_kept,
+        acknowledged_before_the_commit,
+        tool_run_again_on_attach,
+        input_forgotten_at_the_release,
+        second_result_kept,
+    )
+}
