@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Final
 
 from catalogue.models import load
@@ -67,8 +68,13 @@ class StandardHarness:
 
     @property
     def fold(self) -> str:
-        """Names the way in which it folds."""
-        return f"standard-{FOLD}"
+        """Names the way in which it folds.
+
+        A model's window is not part of it: where an operator changes one, that shows in a session
+        that was folded before from its next request on.
+        """
+        settings = (self._max_output_tokens, self._clearing, self._compaction)
+        return f"standard-{FOLD}-{hashlib.sha256(repr(settings).encode()).hexdigest()[:8]}"
 
     def begin(self, session: Session) -> State:
         """The state of `session` before its log is folded."""
