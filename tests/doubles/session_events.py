@@ -15,6 +15,12 @@ def message(text="hello", event_id=""):
     return event
 
 
+def system_message(text="be brief", event_id=""):
+    event = event_pb2.Event(id=event_id)
+    event.system_message.content.add().text = text
+    return event
+
+
 def interrupt(thread_id=None):
     interrupt = user_event_pb2.UserInterrupt(session_thread_id=thread_id)
     return event_pb2.Event(user_interrupt=interrupt)

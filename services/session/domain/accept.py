@@ -14,7 +14,7 @@ from services.session.domain.ports import Call, CallState, InboxEntry, LogEntry
 from services.session.domain.session import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from chassis.ids import IdSource
     from drover.event.v1 import event_pb2
@@ -33,10 +33,21 @@ class Accepted:
     news: News
 
 
+def no_model(_model_id: str) -> bool:
+    """For callers that know of no model that takes system messages mid-conversation."""
+    return False
+
+
 def accept(
-    tx: Transaction, ref: SessionRef, events: Sequence[event_pb2.Event], ids: IdSource
+    tx: Transaction,
+    ref: SessionRef,
+    events: Sequence[event_pb2.Event],
+    ids: IdSource,
+    takes_system: Callable[[str], bool] = no_model,
 ) -> Accepted:
     """Stores what a client sent. The events are the caller's to give away: they are changed.
+
+    `takes_system` says of a model's id whether that model takes system messages mid-conversation.
 
     Raises NOT_FOUND, ARCHIVED, INVALID_ARGUMENT as EVENTS §1 says, and CONFLICT for an id that
     belongs to another event.
@@ -48,12 +59,19 @@ def accept(
     given = check_ids(events)
     known = tx.find(ref.session_id, given) if given else {}
     batch = _Batch(state, tx.now(), tx.calls(ref.session_id, _answered(events)), ids)
-    stored = [
-        repeated(known[event.id], event, f"events.{index}")
-        if event.id in known
-        else batch.admit(event, f"events.{index}", tx)
-        for index, event in enumerate(events)
-    ]
+    stored: list[event_pb2.Event] = []
+    for index, event in enumerate(events):
+        path = f"events.{index}"
+        if event.id in known:
+            stored.append(repeated(known[event.id], event, path))
+            continue
+        before = events[index - 1] if index else None
+        if event.HasField("system_message"):
+            last = index == len(events) - 1
+            admission.check_system_message(state, before, path, last=last)
+            agent = tx.details(ref.session_id).agent
+            admission.check_model(agent, path, takes_system=takes_system(agent.model.id))
+        stored.append(batch.admit(event, path, tx, before))
     batch.store(tx)
     return Accepted(stored, batch.news())
 
@@ -126,13 +144,21 @@ class _Batch:
     logged: list[LogEntry] = field(default_factory=list)
     changed: dict[str, Call] = field(default_factory=dict)
 
-    def admit(self, event: event_pb2.Event, path: str, tx: Transaction) -> event_pb2.Event:
+    def admit(
+        self,
+        event: event_pb2.Event,
+        path: str,
+        tx: Transaction,
+        before: event_pb2.Event | None,
+    ) -> event_pb2.Event:
         name, event_type = events_of.variant(event), events_of.event_type(event)
         budget.check_taken(self.state, event_type, path)
         admission.check_type(event, name, event_type, path)
         log.unstamp(event)
         if name == "user_custom_tool_result":
             return self._admit_result(event, path, tx)
+        if name == "system_message":
+            return self._admit_system(event, before)
         if name == "user_message":
             admission.check_message(self.state, path)
         elif name == "user_interrupt":
@@ -143,6 +169,21 @@ class _Batch:
         else:
             return self._admit_confirmation(event, path)
         return self.queue(event, name)
+
+    def _admit_system(
+        self, event: event_pb2.Event, before: event_pb2.Event | None
+    ) -> event_pb2.Event:
+        """Behind a message it waits along with it, else it enters the log at once.
+
+        Behind a result that came too late to count it is as late as that.
+        """
+        if before is not None and before.HasField("user_message"):
+            return self.queue(event, "system_message")
+        if before is not None and not (self.logged and self.logged[-1].event is before):
+            return self._unstored(event)
+        event.id = event.id or self.ids(EVENT_PREFIX)
+        self.logged.append(log.stamp(self.state, event, events_of.event_type(event), self.now))
+        return event
 
     def queue(self, event: event_pb2.Event, name: str) -> event_pb2.Event:
         kind = events_of.INBOX[name]

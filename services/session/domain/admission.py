@@ -13,6 +13,7 @@ from services.session.domain.session import Status, Stop
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from drover.agent.v1 import agent_pb2
     from drover.event.v1 import content_pb2, event_pb2
     from services.session.domain.ports import Call
     from services.session.domain.session import SessionState
@@ -21,11 +22,18 @@ if TYPE_CHECKING:
 _NOT_RUNNING = {
     "user_define_outcome": "user.define_outcome is not supported by this release",
     "user_tool_result": "user.tool_result needs a self_hosted environment",
-    "system_message": "system.message is not supported by this release",
 }
 _CLIENT_TYPES = frozenset(
-    {"user_message", "user_interrupt", "user_tool_confirmation", "user_custom_tool_result"}
+    {
+        "user_message",
+        "user_interrupt",
+        "user_tool_confirmation",
+        "user_custom_tool_result",
+        "system_message",
+    }
 )
+_ACCOMPANIED = frozenset({"user_message", "user_custom_tool_result"})
+"""What a system message may go with."""
 _MESSAGE_BLOCKS = frozenset({"text", "image", "document"})
 _RESULT_BLOCKS = _MESSAGE_BLOCKS | {"search_result"}
 
@@ -91,6 +99,46 @@ def check_message(state: SessionState, path: str) -> None:
             path,
             f"the session waits for the answers to {state.unanswered} tool call(s): "
             "send them, or a user.interrupt, first",
+        )
+
+
+def check_system_message(
+    state: SessionState, before: event_pb2.Event | None, path: str, *, last: bool
+) -> None:
+    """Raises INVALID_ARGUMENT for a system message in a place where none may be.
+
+    It ends its request, behind the event that it goes with (`before`). Alone it is taken by a
+    session at rest, which waits for no answer.
+    """
+    if not last:
+        raise refuse(path, "a system.message is the last event of its request")
+    if before is not None and before.WhichOneof("payload") in _ACCOMPANIED:
+        return
+    if before is not None:
+        raise refuse(
+            path,
+            "a system.message goes directly behind the user.message or the "
+            "user.custom_tool_result that it accompanies, or alone",
+        )
+    if state.stop is Stop.REQUIRES_ACTION and state.unanswered and not state.busy:
+        raise refuse(
+            path,
+            "while the session waits for answers, a system.message goes behind a "
+            "user.custom_tool_result",
+        )
+    if state.busy:
+        raise refuse(
+            path, "while the session runs, a system.message goes behind the event it accompanies"
+        )
+
+
+def check_model(agent: agent_pb2.SessionAgent, path: str, *, takes_system: bool) -> None:
+    """Raises INVALID_ARGUMENT where the agent's model takes no system message along the way."""
+    if not takes_system:
+        raise DroverError(
+            Reason.INVALID_ARGUMENT,
+            f"{path}.type: {agent.model.id} takes no system messages mid-conversation",
+            error_code="model_does_not_support_mid_conversation_system",
         )
 
 

@@ -38,8 +38,10 @@ INBOX: Mapping[str, InputClass] = {
     "user_interrupt": InputClass.INTERRUPT,
     "user_tool_confirmation": InputClass.CONFIRMATION,
     "user_message": InputClass.MESSAGE,
+    "system_message": InputClass.MESSAGE,
 }
-"""Variants that wait. `user_custom_tool_result` is processed on receipt instead."""
+"""Variants that wait. `user_custom_tool_result` is processed on receipt instead, and so is a
+`system_message` that goes with no `user_message`."""
 
 # Variants that only clients send, or that only this service writes.
 _NOT_A_BRAINS = frozenset({"session_deleted", "session_updated"})

@@ -49,8 +49,14 @@ def choose(
     control = waiting.interrupts + waiting.confirmations
     chosen = _interrupts_first(tx.waiting(session_id, CONTROL, control)) if control else []
     if take == lease_pb2.TAKE_INPUT_NEXT and waiting.messages and not waiting.interrupts:
-        chosen += tx.waiting(session_id, (InputClass.MESSAGE,), 1)
+        chosen += _next_message(tx.waiting(session_id, (InputClass.MESSAGE,), 2))
     return chosen
+
+
+def _next_message(oldest: list[InboxEntry]) -> list[InboxEntry]:
+    """The oldest message, with the system message behind it that goes with it."""
+    accompanied = len(oldest) > 1 and oldest[1].event.HasField("system_message")
+    return oldest if accompanied else oldest[:1]
 
 
 def _interrupts_first(entries: list[InboxEntry]) -> list[InboxEntry]:

@@ -64,12 +64,15 @@ class EventsRpc(SessionServiceServicer):
         """Sends events to a session: all are stored, or none."""
         parts, session = self._parts, ref(request.session_id)
 
+        def takes_system(model_id: str) -> bool:
+            return parts.models.of(model_id).mid_conversation_system
+
         def write(tx: Transaction) -> tuple[pb.EmitEventsResponse, News]:
             if request.generation:
                 holder = Holder(session, request.generation)
                 events, news = emit(tx, holder, request.events, parts.ids)
             else:
-                accepted = accept(tx, session, request.events, parts.ids)
+                accepted = accept(tx, session, request.events, parts.ids, takes_system)
                 events, news = accepted.events, accepted.news
             return pb.EmitEventsResponse(data=events), news
 

@@ -203,7 +203,6 @@ def test_one_bad_event_refuses_the_whole_request():
     [
         ("user_define_outcome", "not supported by this release"),
         ("user_tool_result", "self_hosted"),
-        ("system_message", "not supported by this release"),
         ("agent_message", "agent.message is not sent by clients"),
         ("session_status_idle", "session.status_idle is not sent by clients"),
         ("session_updated", "session.updated is not sent by clients"),
