@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from drover.event.v1.session_event_pb2 import PlainError, SessionError
 from services.brain.model.port import ModelErrorKind
 
 if TYPE_CHECKING:
     from services.brain.model.port import ModelError
+
+_SPREAD: Final = 0.1
+"""The part of the time that a server asks for by which one may come later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +36,13 @@ class RetryPolicy:
     def delay(self, failures: int, retry_after: float | None) -> float:
         """Seconds to wait after so many failures in a row."""
         ceiling = min(self.longest, self.base * 2 ** min(failures - 1, 16)) if failures else 0.0
-        jitter = self.chance.uniform(0, ceiling)
         if retry_after is None:
-            return jitter
+            return self.chance.uniform(0, ceiling)
+        asked = min(retry_after, self.longest_asked)
         # Everyone who was told the same time must not come back at the same moment.
-        return min(retry_after, self.longest_asked) + jitter / 4
+        return asked + self.chance.uniform(0, max(ceiling / 4, asked * _SPREAD))
 
 
-_CHECK_KEY = "Check the brain's ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) and ANTHROPIC_BASE_URL."
 _CHECK_REQUEST = "Check the agent's model id, its tools' schemas and what the model supports."
 _BAD_REQUEST = 400
 _NOT_FOUND = 404
@@ -67,7 +69,7 @@ def _advised(error: ModelError) -> str:
 
 def _advice(error: ModelError) -> str:
     if error.kind is ModelErrorKind.AUTHENTICATION:
-        return _CHECK_KEY
+        return f"Check the brain's {error.advice or 'credential for the model'}."
     if error.status in (_BAD_REQUEST, _NOT_FOUND, _TOO_LARGE):
         return _CHECK_REQUEST
     return ""

@@ -136,6 +136,8 @@ async def _post(
             now=time.time,
             parse_date=_http_date,
         )
+        if failure.kind is ModelErrorKind.AUTHENTICATION:
+            failure.advice = platform.advice
     except anthropic.APIConnectionError as error:
         failure = _unreachable(error)
     except _misconfigured(platform) as error:
@@ -258,9 +260,9 @@ def _unusable(error: Exception, platform: Platform) -> ModelError:
     """No credential, or not enough settings. `retryable` is google-auth's word for a bad moment."""
     return ModelError(
         ModelErrorKind.AUTHENTICATION,
-        f"no usable credential for the model's API ({type(error).__name__}): "
-        f"check {platform.advice}",
+        f"no usable credential for the model's API ({type(error).__name__})",
         retryable=getattr(error, "retryable", False) is True,
+        advice=platform.advice,
     )
 
 

@@ -32,8 +32,8 @@ class ModelError(Exception):
     `status` is the HTTP status, None where there was no answer or the failure came inside a
     stream that had begun with 200. `retry_after` is the wait in seconds the server asked for.
     `retryable` says that the same bytes may succeed later, `overflow` that a shorter conversation
-    would have been taken. `message` is meant for people and
-    holds no credential.
+    would have been taken. `message` is meant for people and holds no credential; `advice` names
+    what to check where a credential is at fault.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class ModelError(Exception):
         retry_after: float | None = None,
         retryable: bool,
         overflow: bool = False,
+        advice: str = "",
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -53,6 +54,7 @@ class ModelError(Exception):
         self.retry_after = retry_after
         self.retryable = retryable
         self.overflow = overflow
+        self.advice = advice
 
     def __repr__(self) -> str:
         return (

@@ -102,7 +102,11 @@ async def test_failure_that_would_repeat_is_given_up_at_once_with_advice(
     rig: Rig, kind: ModelErrorKind, status: int, field: str, hint: str
 ) -> None:
     session = rig.session()
-    rig.model.fail(ModelError(kind, "your credit is low", status=status, retryable=False))
+    rig.model.fail(
+        ModelError(
+            kind, "your credit is low", status=status, retryable=False, advice="ANTHROPIC_API_KEY"
+        )
+    )
     session.message("Hi")
     await rig.wake(session)
     assert len(rig.model.bodies) == 1

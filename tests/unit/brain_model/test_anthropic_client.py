@@ -308,6 +308,7 @@ async def test_no_credential_at_all_is_an_authentication_error(
     async with AnthropicModelClient(AnthropicApi(base_url=api.base_url)) as client:
         failure = await _failure(client)
     assert (failure.kind, failure.retryable) == (ModelErrorKind.AUTHENTICATION, False)
+    assert "ANTHROPIC_API_KEY" in failure.advice
     assert api.requests == []
 
 

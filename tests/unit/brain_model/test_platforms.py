@@ -233,7 +233,7 @@ async def test_aws_without_a_credential_is_an_authentication_error_with_advice(
     async with open_model({}, Provider.BEDROCK) as client:
         failure = await _failure(client)
     assert (failure.kind, failure.retryable) == (ModelErrorKind.AUTHENTICATION, False)
-    assert "AWS_REGION" in failure.message
+    assert "AWS_REGION" in failure.advice
     assert served.asked == []
 
 
@@ -247,7 +247,7 @@ async def test_a_region_that_is_missing_is_told_by_the_first_request(
     async with open_model({}, Provider.BEDROCK) as client:
         failure = await _failure(client)
     assert failure.kind is ModelErrorKind.AUTHENTICATION
-    assert "AWS_REGION" in failure.message
+    assert "AWS_REGION" in failure.advice
 
 
 @pytest.mark.usefixtures("google")
