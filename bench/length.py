@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,15 +26,21 @@ SHORT, LONG, WORKED = 100, 100_000, 10_000
 """Events of the logs that slices are read of, and of those that turns are added to."""
 
 _PAGE: Final = 20
+_SAVED_SECONDS: Final = 1.0
+"""By then a checkpoint is saved that was sent behind a turn."""
 
 
 async def measure(report: Report, *, scale: float) -> None:
     """Both databases, one after the other."""
     with running_cluster() as cluster:
         for name, url in (("SQLite", ""), ("PostgreSQL", cluster.new_database())):
+            rounds = max(5, int(20 * scale))
             async with _opened(url) as long:
                 await _slices(report, long, name, rounds=max(20, int(200 * scale)))
-                await _turns(report, long, name, rounds=max(5, int(20 * scale)))
+                await _warm_turns(report, long, name, rounds=rounds)
+            # As every brain is to a session that another one had.
+            async with _opened(url, DROVER_STATE_CACHE_BYTES="0") as long:
+                await _cold_turns(report, long, name, rounds=rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +62,8 @@ class _Long:
 
 
 @asynccontextmanager
-async def _opened(database_url: str) -> AsyncIterator[_Long]:
-    async with running_stack(database_url=database_url) as stack:
+async def _opened(database_url: str, **settings: str) -> AsyncIterator[_Long]:
+    async with running_stack(database_url=database_url, **settings) as stack:
         run = stack.data / "run"
         token = Secret((run / "token").read_text().strip())
         address = (run / "session.address").read_text().strip()
@@ -109,36 +116,92 @@ async def _requests(sessions: Any, session_id: str) -> dict[str, pb.GetEventsReq
     }
 
 
-async def _turns(report: Report, long: _Long, name: str, *, rounds: int) -> None:
-    """Turns of fresh and of long sessions, in turns: with a brain that knows the session, and not.
-
-    A brain that has never had a session folds its whole log first; one that had it lately has kept
-    what it folded.
-    """
-    connection = long.stack.connect()
-    # Forks of one, which no brain has seen.
-    grown = await long.session(connection, WORKED, messages=True)
-    messages = [baseline.history(count) for count in (0, WORKED // seeding.EVENTS_A_TURN)]
-    took: dict[str, list[float]] = {}
-    async with baseline.client(long.stack.model_url) as sdk:
+async def _warm_turns(report: Report, long: _Long, name: str, *, rounds: int) -> None:
+    """Turns of fresh and of long sessions, in turns, with a brain that has kept what it folded."""
+    took = _Turns()
+    async with _connected(long, took) as (connection, compare):
+        grown = await long.session(connection, WORKED, messages=True)
         for _ in range(rounds):
             fresh = await turns.new_session(connection, long.body)
-            fork = (await connection.call("POST", f"/v1/sessions/{grown}/fork", {}))["id"]
-            for kind, one in (("fresh", fresh), ("long", fork)):
-                async with connection.stream(one) as stream:
-                    for temper in ("cold", "warm"):
-                        lasted = (await turns.turn(connection, one, stream, "hello"))[1]
-                        took.setdefault(f"{kind}, {temper}", []).append(lasted)
+            fork = await _fork(connection, grown)
+            for kind, session in (("fresh", fresh), ("long", fork)):
+                async with connection.stream(session) as stream:
+                    await turns.turn(connection, session, stream, "hello")
+                    lasted = (await turns.turn(connection, session, stream, "hello"))[1]
+                    took.note(f"{kind}, warm", lasted)
+            await compare()
+    took.tell(report, name, "warm", TURN_GOAL)
+
+
+async def _cold_turns(report: Report, long: _Long, name: str, *, rounds: int) -> None:
+    """As `_warm_turns`, with brains that keep nothing.
+
+    They begin a long session from the checkpoint that the last of them has left, and a fork, which
+    has none, from its first event.
+    """
+    took = _Turns()
+    async with _connected(long, took) as (connection, compare):
+        grown = await long.session(connection, WORKED, messages=True)
+        fork = await _fork(connection, grown)
+        async with connection.stream(fork) as stream:
+            await turns.turn(connection, fork, stream, "hello")
+        await asyncio.sleep(_SAVED_SECONDS)
+        for _ in range(rounds):
+            fresh = await turns.new_session(connection, long.body)
+            first = await _fork(connection, grown)
+            for kind, session in (("fresh, cold", fresh), ("long, first", first)):
+                async with connection.stream(session) as stream:
+                    took.note(kind, (await turns.turn(connection, session, stream, "hello"))[1])
+            async with connection.stream(fork) as stream:
+                lasted = (await turns.turn(connection, fork, stream, "hello"))[1]
+                took.note("long, cold", lasted)
+            await compare()
+    took.samples["fresh, first"] = took.samples["fresh, cold"]
+    took.tell(report, name, "cold", TURN_GOAL)
+    took.tell(report, name, "first", "")
+
+
+@asynccontextmanager
+async def _connected(
+    long: _Long, took: _Turns
+) -> AsyncIterator[tuple[Connection, Callable[[], Awaitable[None]]]]:
+    """A connection, and what measures the bare requests that such turns would take."""
+    connection = long.stack.connect()
+    messages = [baseline.history(count) for count in (0, WORKED // seeding.EVENTS_A_TURN)]
+    async with baseline.client(long.stack.model_url) as sdk:
+
+        async def compare() -> None:
             for kind, history in zip(("fresh", "long"), messages, strict=True):
-                lasted = (await baseline.bare_request(sdk, history))[0]
-                took.setdefault(f"{kind}, bare", []).append(lasted)
+                took.note(f"{kind}, bare", (await baseline.bare_request(sdk, history))[0])
+
+        yield connection, compare
     await connection.close()
-    p50 = {kind: Distribution(tuple(lasted)).percentile(0.5) for kind, lasted in took.items()}
-    for temper in ("cold", "warm"):
-        measured = Distribution(tuple(took[f"long, {temper}"]))
-        report.latency(f"{name}: {temper} turn behind {WORKED:,} events", measured)
+
+
+async def _fork(connection: Connection, session: str) -> str:
+    """A session with another's log, which no brain has seen."""
+    return str((await connection.call("POST", f"/v1/sessions/{session}/fork", {}))["id"])
+
+
+class _Turns:
+    """How long turns took, in milliseconds, by what kind they were."""
+
+    def __init__(self) -> None:
+        self.samples: dict[str, list[float]] = {}
+
+    def note(self, kind: str, lasted: float) -> None:
+        """Adds a turn, or the bare request that it is compared with."""
+        self.samples.setdefault(kind, []).append(lasted)
+
+    def tell(self, report: Report, name: str, temper: str, goal: str) -> None:
+        """Compares long sessions with fresh ones."""
+        p50 = {
+            kind: Distribution(tuple(lasted)).percentile(0.5)
+            for kind, lasted in self.samples.items()
+        }
+        label = f"{name}: {temper} turn behind {WORKED:,} events"
+        report.latency(label, Distribution(tuple(self.samples[f"long, {temper}"])))
         net = {kind: p50[f"{kind}, {temper}"] - p50[f"{kind}, bare"] for kind in ("fresh", "long")}
-        label = f"{name}: {temper} turn behind {WORKED:,} events ÷ fresh"
-        report.figure(label, p50[f"long, {temper}"] / p50[f"fresh, {temper}"], "×")
+        report.figure(f"{label} ÷ fresh", p50[f"long, {temper}"] / p50[f"fresh, {temper}"], "×")
         # Below 0 where the SDK takes longer over a long history than a brain that has it ready.
-        report.figure(f"{label}, net of bare", net["long"] / net["fresh"], "×", TURN_GOAL)
+        report.figure(f"{label} ÷ fresh, net of bare", net["long"] / net["fresh"], "×", goal)

@@ -41,10 +41,13 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def running_stack(brains: int = 2, *, database_url: str = "") -> AsyncIterator[Stack]:
+async def running_stack(
+    brains: int = 2, *, database_url: str = "", **settings: str
+) -> AsyncIterator[Stack]:
     """Starts the model double and `drover up`; stops both at the end.
 
-    Without a database's URL the stack keeps its data in SQLite files.
+    Without a database's URL the stack keeps its data in SQLite files. `settings` are further
+    variables of its environment.
     """
     port = free_port()
     model_url = f"http://127.0.0.1:{port}"
@@ -54,6 +57,7 @@ async def running_stack(brains: int = 2, *, database_url: str = "") -> AsyncIter
             **os.environ,
             "ANTHROPIC_API_KEY": "bench",
             "ANTHROPIC_BASE_URL": model_url,
+            **settings,
         }
         if database_url:
             environment["DROVER_DATABASE_URL"] = database_url
