@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from catalogue.models import load
 from chassis import lifecycle
 from chassis.clock import SystemClock
 from chassis.grpc.channel import open_channel
@@ -22,8 +23,8 @@ from drover.session.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
 from services.brain.clients.checkpoints import CheckpointSender
 from services.brain.domain.decision import Limits
-from services.brain.harness.registry import HarnessRegistry
-from services.brain.harness.standard import StandardHarness
+from services.brain.harness.port import Setup
+from services.brain.harness.registry import assemble
 from services.brain.loop.checkpoints import Checkpointing
 from services.brain.loop.pool import BrainPool
 from services.brain.loop.retry import RetryPolicy
@@ -48,18 +49,20 @@ _log = structlog.get_logger("brain")
 
 async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
     """Builds a brain and starts it; `stack` stops it."""
-    token = settings.token()
+    token, models = settings.token(), load(settings.models_file)
     sessions = await stack.enter_async_context(open_channel(settings.address_of("session"), token))
     hands = await stack.enter_async_context(open_channel(settings.address_of("hands"), token))
     model = await stack.enter_async_context(open_model(os.environ, settings.model_provider))
     points: SyncPoints = NoSyncPoints()
     if settings.sync_points is not None:
         points = FileSyncPoints(settings.sync_points)
-    harness = StandardHarness(
-        max_output_tokens=settings.max_output_tokens,
-        limits=Limits(requests=settings.max_requests_per_turn),
+    harnesses = assemble(
+        Setup(
+            models=models,
+            max_output_tokens=settings.max_output_tokens,
+            limits=Limits(requests=settings.max_requests_per_turn, prices=models),
+        )
     )
-    harnesses = HarnessRegistry(harness)
     registry = await exposed(settings.metrics_listen, stack)
     metrics = CheckpointMetrics(registry)
     sender = CheckpointSender(CheckpointServiceStub(sessions), metrics)
@@ -75,6 +78,7 @@ async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
             clock=SystemClock(),
             ids=new_id,
             points=points,
+            models=models,
             judge_seconds=settings.judge_seconds,
         ),
         cache=StateCache(max_bytes=settings.state_cache_bytes),
@@ -95,7 +99,7 @@ async def _warm_up(model: AnthropicModelClient) -> None:
     try:
         await model.prepare()
     except ModelError as error:
-        _log.error("model_unusable", message=error.message)
+        _log.error("model_unusable", message=error.message, check=error.advice)
 
 
 def main() -> None:
