@@ -10,6 +10,7 @@ import structlog
 from services.brain.domain import budget, judge
 from services.brain.harness.port import ModelRequest
 from services.brain.loop.model_call import ModelCall
+from services.brain.loop.sync_points import Point
 from services.brain.model.port import ModelError
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Judgement:
         if answer is None:
             self._log.add(self._factory.request_failed(start.id, call.usage()))
             return False
+        await self._ports.points.reach(Point.JUDGED)
         *said, end = answer
         self._log.add(end)
         _decide(uses, said, end)

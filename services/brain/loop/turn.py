@@ -158,6 +158,7 @@ class Turns:
                     self._record(call.id, [events.text(call.refusal)], is_error=True)
             case TakeControl():
                 await self._log.exchange(take=TAKE_INPUT_CONTROL)
+                await self._ports.points.reach(Point.CONTROL_TAKEN)
             case Interrupt(calls):
                 await self._interrupt(calls)
             case CloseRequest():
@@ -217,6 +218,7 @@ class Turns:
             response = await call.perform(log.harness.request(state))
             if compact and response is not None:
                 response = summary.of(response, self._factory, last_try=state.failures > 0)
+                await self._ports.points.reach(Point.SUMMARISED)
         except ModelError as error:
             overflow = error.overflow
             log.add(self._factory.request_failed(request, call.usage(), overflow=overflow))
@@ -292,6 +294,7 @@ class Turns:
             self._log.add(fit(result, self._factory))
 
     async def _give_up(self, error: SessionError) -> bool:
+        await self._ports.points.reach(Point.BEFORE_GIVING_UP)
         ack = await self._log.exchange(
             [self._factory.error(error, retrying=False), *self._idle(events.exhausted(), None)],
             take=TAKE_INPUT_ALL,
