@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from enum import Enum
+from typing import Final, Literal
 
 from services.brain.domain import content
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Role = Literal["user", "assistant", "system"]
 
@@ -23,6 +22,7 @@ _CLOSE = b"]},"
 _ROLE_AT = len(b'{"role":"')
 _ROLES: dict[int, Role] = {ord("u"): "user", ord("a"): "assistant", ord("s"): "system"}
 _USER = b'{"role":"user","content":['
+_SYSTEM = b'{"role":"system","content":['
 _THOUGHTS = (b'{"type":"thinking"', b'{"type":"redacted_thinking"')
 _RESULT = b'{"type":"tool_result"'
 _RESULT_ID = re.compile(rb'\{"type":"tool_result","tool_use_id":"((?:[^"\\]|\\.)*)"')
@@ -35,7 +35,25 @@ _MEDIA = re.compile(
     rb'(?:,"context":' + _TEXT + rb')?(?:,"title":' + _TEXT + rb")?\}"
 )
 _DATA_MARK = b'"type":"base64"'
+
+# Pictures and documents from wherever they come. Possessive: a picture has millions of characters.
+_LONG_TEXT = rb'"(?:[^"\\]++|\\.)*+"'
+_SHOWN = re.compile(
+    rb'\{"type":"(image|document)","source":\{"type":"[a-z0-9]+"(?:,"[a-z_]+":'
+    + _LONG_TEXT
+    + rb")*+\}"
+    rb'(?:,"(?:context|title)":' + _LONG_TEXT + rb")*+\}"
+)
 _PICTURE_WEIGHT = 6_000
+
+
+class Shown(Enum):
+    """Where the model is shown pictures and documents."""
+
+    NOWHERE = 0
+    IN_RESULTS = 1
+    # Also in what the user says.
+    IN_WORDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +145,24 @@ class Transcript:
         self._thoughts = [thought for thought in self._thoughts if thought[1] <= at]
         self._light = _light(self._bytes)
 
+    def withdraw_system(self) -> bytes:
+        """Takes the last message away if it is the system's; answers its blocks, as they stood."""
+        if self.role != "system":
+            return b""
+        start = self._starts.pop()
+        blocks = bytes(self._bytes[start + len(_SYSTEM) :])
+        del self._bytes[start - len(_CLOSE) :]
+        return blocks
+
+    def system_before(self, cut: int) -> list[bytes]:
+        """The blocks of each system message before `cut`, as they stand."""
+        ends = [start - len(_CLOSE) for start in self._starts[1:]]
+        return [
+            bytes(self._bytes[self._starts[number] + len(_SYSTEM) : ends[number]])
+            for number in range(cut)
+            if self._role_of(number) == "system"
+        ]
+
     def replace(self, old: Result, new: Result) -> None:
         """Puts `new` where the result `old` stands in the last message, if it stands there."""
         if not self._starts:
@@ -142,22 +178,46 @@ class Transcript:
             self._results.append(_Clearable(start, start + len(new.block), weight, new.event_id))
             self._results.sort(key=lambda result: result.start)
 
+    def shown(self) -> Shown:
+        """Where pictures and documents are that the model has not answered yet."""
+        start = self._unanswered()
+        if _SHOWN.search(self._bytes, start) is None:
+            return Shown.NOWHERE
+        blocks = [
+            block
+            for message in json.loads(b"[%b]}]" % self._bytes[start:])
+            for block in message["content"]
+        ]
+        said = any(block["type"] in ("image", "document") for block in blocks)
+        return Shown.IN_WORDS if said else Shown.IN_RESULTS
+
+    def withhold(self) -> None:
+        """Puts notes in the place of pictures and documents that the model has not answered yet."""
+        found = list(_SHOWN.finditer(self._bytes, self._unanswered()))
+        edits = [(it.start(), it.end(), content.refused(it[1].decode())) for it in found]
+        self._results = [
+            result
+            for result in self._results
+            if not any(result.start <= start < result.end for start, _, _ in edits)
+        ]
+        self._splice(edits)
+
     def clearable(self, keep: int) -> int:
         """The weight that `clear` would take away."""
         results = sum(result.weight for result in self._old_results(keep))
-        return results + sum(end - start for start, end in self._old_thoughts())
+        return results + sum(end + 1 - start for start, end in self._old_thoughts())
 
     def clear(self, keep: int) -> None:
         """Puts notes in the place of old tool results, and drops the thinking of earlier turns.
 
         The newest `keep` results stay, and with them all that the model has not answered yet.
         """
-        old = self._old_results(keep)
+        old, thoughts = self._old_results(keep), self._old_thoughts()
         edits = [(result.start, result.end, self._note(result)) for result in old]
         # A message never ends in a thought: a comma comes behind it.
-        edits += [(start, end + 1, b"") for start, end in self._old_thoughts()]
+        edits += [(start, end + 1, b"") for start, end in thoughts]
         self._results = self._results[len(old) :]
-        self._thoughts = [thought for thought in self._thoughts if thought[0] >= self._turn]
+        self._thoughts = self._thoughts[len(thoughts) :]
         self._splice(sorted(edits))
 
     def cut(self, tail: int) -> int:
@@ -229,8 +289,8 @@ class Transcript:
 
         Up to two cache breakpoints are set: at the end of the last message, and before the last
         reply, where the request that got it had its own. Together they find the cache again however
-        many blocks were added between. `ask` is a block that is asked of the user's side behind
-        everything else; nothing is to come behind it, so only the older breakpoint is set then.
+        many blocks were added between. `ask` is a block that is asked at the end of the user's
+        side; it is for this request alone, so only the older breakpoint is set then.
         """
         if not self._starts:
             return b"".join((head, tail))
@@ -245,10 +305,14 @@ class Transcript:
                 parts += [view[: at - 1], CACHE_CONTROL]
             if last:
                 parts += [view[at:-1], CACHE_CONTROL]
+            elif ask is not None and role == "system":
+                # The system's word is the last one, behind all of the user's.
+                joint = self._starts[-1] - len(_CLOSE)
+                parts += [view[at:joint], b",", ask, view[joint:]]
             else:
                 parts.append(view[at:])
-            if ask is not None:
-                parts += [b"," if role == "user" else _CLOSE + _USER, ask]
+                if ask is not None:
+                    parts += [b"," if role == "user" else _CLOSE + _USER, ask]
             parts += [b"]}", tail]
             return b"".join(parts)
 
@@ -291,6 +355,12 @@ class Transcript:
             return not self._bytes.startswith(_RESULT, self._starts[number] + len(_USER))
         return role == "assistant"
 
+    def _unanswered(self) -> int:
+        """Where the messages begin that the model has not answered yet."""
+        answered = self._answered()
+        following = self._starts[answered + 1 :] if answered else self._starts
+        return following[0] if following else len(self._bytes)
+
     def _answered(self) -> int:
         """The number of the newest reply; 0 if there is none."""
         for number in range(len(self._starts) - 1, 0, -1):
@@ -303,8 +373,12 @@ class Transcript:
         answered = self._starts[self._answered()] if self._starts else 0
         return [result for result in known if result.end <= answered]
 
-    def _old_thoughts(self) -> Iterable[tuple[int, int]]:
-        return (thought for thought in self._thoughts if thought[0] < self._turn)
+    def _old_thoughts(self) -> list[tuple[int, int]]:
+        # Words that came instead of an answer begin a turn among the results of the one before,
+        # and the API still demands what was thought about those.
+        newest = self._starts[self._answered()] if self._starts else 0
+        bound = min(self._turn, newest)
+        return [thought for thought in self._thoughts if thought[0] < bound]
 
     def _note(self, result: _Clearable) -> bytes:
         block = bytes(self._bytes[result.start : result.end])

@@ -60,8 +60,8 @@ HARNESS = StandardHarness()
 
 # One whose window is soon full, so that it clears and compacts all the time.
 CRAMPED = StandardHarness(
-    windows=lambda _: 4_000,
-    clearing=ClearingPolicy(begin=0.4, least=0.1, keep=1),
+    windows=lambda _: 6_000,
+    clearing=ClearingPolicy(begin=0.3, least=0.1, keep=1),
     compaction=CompactionPolicy(begin=0.7, tail=0.2, reply=100),
 )
 
@@ -216,7 +216,7 @@ class World:
             case AwaitTools():
                 call_id = self.random.choice(sorted(self.running))
                 self.running.discard(call_id)
-                told = "ran " * (1 if self.harness is HARNESS else self.random.choice((1, 600)))
+                told = "ran " * (1 if self.harness is HARNESS else self.random.choice((1, 500)))
                 self.append(self.factory.result(call_id, [events.text(told)], is_error=False))
             case Refuse(calls):
                 for call in calls:
