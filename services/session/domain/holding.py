@@ -90,21 +90,21 @@ def abandon(
 ) -> tuple[News | None, News | None]:
     """Takes the lease of `generation` away, if it still is one, because its brain is gone.
 
+    With `last_seen`, a time at which the lease was to expire, it stays if it was prolonged since.
     Answers news for whoever wakes brains if the session then needs one and has none. It has none
     to answer where that lease was given back, or others have passed it on: whoever brought input
     since, or took it away, sees to the session.
     """
-    With `last_seen`, a time at which the lease was to expire, it stays if it was prolonged since.
     state = tx.state(ref)
     if state is None:
         return None, None
     fenced = state.lease_expires_at is not None and state.generation == generation
+    if fenced and last_seen is not None and (state.lease_expires_at or 0) > last_seen:
+        return None, None
     if fenced:
         lease.revoke(state)
         state.updated_at = tx.now()
         tx.save(state)
-    if fenced and last_seen is not None and (state.lease_expires_at or 0) > last_seen:
-        return None, None
     ours = fenced or state.generation < generation
     wake = ours and state.needs_brain and not lease.is_live(state, tx.now())
     news = News(ref, wake=wake, generation=state.generation, fenced=fenced)
