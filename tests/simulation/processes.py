@@ -25,8 +25,10 @@ from drover.session.v1.session_service_pb2_grpc import (
 )
 from services.brain.clients.checkpoints import CheckpointSender
 from services.brain.domain.decision import Limits
+from services.brain.harness.minimal import MinimalHarness
 from services.brain.harness.port import Setup
-from services.brain.harness.registry import HarnessRegistry, assemble
+from services.brain.harness.registry import HarnessRegistry
+from services.brain.harness.standard import StandardHarness
 from services.brain.loop.checkpoints import Checkpointing
 from services.brain.loop.pool import BrainPool
 from services.brain.loop.retry import RetryPolicy
@@ -143,14 +145,13 @@ class BrainProcess:
     async def run(self) -> None:
         world, life = self._world, self._life
         sessions = world.network.channel(life, "session")
-        harnesses = world.harnesses()
         metrics = cast("Any", _Counts(world))
         sender = CheckpointSender(CheckpointServiceStub(cast("Any", sessions)), metrics)
         worker = Worker(
             name=repr(life),
             sessions=SessionServiceStub(cast("Any", sessions)),
             hands=HandsServiceStub(cast("Any", world.network.channel(life, "hands"))),
-            harnesses=harnesses,
+            harnesses=world.harnesses,
             ports=Ports(
                 model=cast("Any", world.model),
                 retry=RetryPolicy(attempts=4, longest=4.0, chance=world.rng),
@@ -159,7 +160,7 @@ class BrainProcess:
                 points=NoSyncPoints(),
             ),
             cache=self.cache,
-            checkpointing=Checkpointing(harnesses, sender.send, metrics),
+            checkpointing=Checkpointing(world.harnesses, sender.send, metrics),
         )
 
         async def work(session_id: str) -> int:
@@ -208,5 +209,9 @@ class HandsProcess:
 
 
 def harnesses(models: Catalogue) -> HarnessRegistry:
-    """The harnesses as brains run them; turns are short, so that their limit is met, too."""
-    return assemble(Setup(models=models, max_output_tokens=1000, limits=Limits(requests=12)))
+    """The harnesses that ship; turns are short, so that their limit is met, too."""
+    setup = Setup(models=models, max_output_tokens=1000, limits=Limits(requests=12))
+    standard = StandardHarness(
+        max_output_tokens=setup.max_output_tokens, limits=setup.limits, models=models
+    )
+    return HarnessRegistry(standard, [MinimalHarness(setup)])

@@ -34,7 +34,7 @@ def born(world: World, session_id: str) -> Session:
 
 def faults_of(world: World, session_id: str, log: Sequence[Event]) -> list[str]:
     """Where bytes that a model was sent, or a state that a brain kept, are not the log's."""
-    harness = world.harness()
+    harness = world.harness
     state = harness.begin(born(world, session_id))
     kept = {
         cached.state.seq: (name, cached.state)

@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from drover.agent.v1 import tool_pb2
+from services.brain.harness.registry import HARNESS_KEY
 from tests.doubles.session_registry import FakeAgents, FakeEnvironments
 from tests.simulation import processes
 from tests.simulation.catalog import LARGE, SMALL, catalogue
@@ -21,7 +22,6 @@ from tests.simulation.work import Authors
 
 if TYPE_CHECKING:
     from services.brain.harness.port import Harness
-    from services.brain.harness.registry import HarnessRegistry
 
 _ALLOW = tool_pb2.PERMISSION_POLICY_TYPE_ALWAYS_ALLOW
 _AUTO = tool_pb2.PERMISSION_POLICY_TYPE_AUTO
@@ -56,12 +56,15 @@ class World:
         self.fate = Fate(self.disk)
         self.authors = Authors()
         self.models = catalogue()
+        self.harnesses = processes.harnesses(self.models)
         self.client_life = Life("client")
         self.max_sessions = 1 + int(self.rng.random() * 4)
         self.agents, self.environments = FakeAgents(), FakeEnvironments()
         self.agents.agent.metadata.clear()
         self.agents.agent.system = "Be brief."
         self.agents.agent.model.id = LARGE if self.rng.random() < 0.6 else SMALL
+        if self.agents.agent.model.id == LARGE and self.rng.random() < 0.15:
+            self.agents.agent.metadata[HARNESS_KEY] = "minimal"
         self.agents.agent.tools.extend(self.tools())
         self.processes: dict[str, Any] = {}
         self.failures: list[str] = []
@@ -74,12 +77,10 @@ class World:
         for name in ("session", "hands", *processes.BRAINS):
             self.start(name)
 
-    def harnesses(self) -> HarnessRegistry:
-        return processes.harnesses(self.models)
-
+    @property
     def harness(self) -> Harness:
         """The one that the agent asks for."""
-        return self.harnesses().choose(self.agents.agent)
+        return self.harnesses.choose(self.agents.agent)
 
     def tools(self) -> list[tool_pb2.Tool]:
         """An agent's tools: what is not run at once, and why, is drawn; `edit` is not enabled."""
