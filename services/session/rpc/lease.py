@@ -153,6 +153,13 @@ class _Stream:
         if found is None or found.seq > told.head_seq:
             return 0
         told.checkpoint.CopyFrom(checkpoints.message(found))
+        _log.info(
+            "checkpoint_given",
+            session_id=self._ref.session_id,
+            seq=found.seq,
+            head_seq=told.head_seq,
+            bytes=len(found.data),
+        )
         return found.seq
 
     async def _slice(self, after: int, upto: int) -> list[bytes]:
