@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from services.brain.domain.calls import Answerer, Call
 from services.brain.domain.codec import Codec, CodecError
 from services.brain.domain.context import Context
+from services.brain.domain.instructions import Instructions
 from services.brain.domain.policy import Permission, Permissions
 from services.brain.domain.state import State, Status
 from services.brain.domain.transcript import Result, Transcript
@@ -27,6 +28,7 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     Call,
     Answerer,
     Context,
+    Instructions,
     Permission,
     Permissions,
     Result,

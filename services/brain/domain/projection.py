@@ -73,12 +73,20 @@ def _user_message(state: State, event: Event, _at: float) -> None:
     if any(call.open for call in state.calls.values()):
         state.deferred.extend(blocks)
         return
+    state.instructions.withdraw(state.transcript)
     if not state.needs_model:
         state.transcript.begin_turn()
+        state.instructions.begin_turn()
         state.requests = 0
     state.transcript.add("user", *blocks)
     state.needs_model = True
     state.refusal = None
+
+
+def _system_message(state: State, event: Event, _at: float) -> None:
+    parts = [part.text for part in event.system_message.content if part.text.strip()]
+    words.remember(state.words, words.OPERATOR, "\n".join(parts))
+    state.instructions.add(map(content.text_block, parts))
 
 
 def _user_interrupt(state: State, _event: Event, _at: float) -> None:
@@ -160,6 +168,7 @@ def _request_start(state: State, event: Event, _at: float) -> None:
         state.side_request = event.id
         return
     state.request = event.id
+    state.instructions.place(state.transcript)
     state.context.summary = None
     state.response = []
     state.calls = {}
@@ -222,6 +231,7 @@ def _replied(state: State, event: Event, response: list[bytes]) -> None:
 def _refused(state: State, event: Event) -> None:
     # What was refused must leave the context, or everything after it is refused too.
     state.transcript.drop_turn()
+    state.instructions.drop_turn()
     state.calls = {}
     state.needs_model = False
     state.refusal = RefusalDetails()
@@ -318,6 +328,7 @@ def _string(value: object) -> str | None:
 
 _FOLDS: Final[dict[str | None, Callable[[State, Event, float], None]]] = {
     "user_message": _user_message,
+    "system_message": _system_message,
     "user_interrupt": _user_interrupt,
     "user_tool_confirmation": _confirmation,
     "user_custom_tool_result": _custom_result,

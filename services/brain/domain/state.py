@@ -10,6 +10,7 @@ from services.brain.domain import policy
 from services.brain.domain.budget import cap_of
 from services.brain.domain.codec import DERIVED
 from services.brain.domain.context import HISTORY_KEY, Context
+from services.brain.domain.instructions import Instructions
 from services.brain.domain.transcript import Transcript
 from services.brain.domain.usage import UsageTotals
 
@@ -60,6 +61,7 @@ class State:
     interrupted: bool = False
     refusal: RefusalDetails | None = None
     context: Context = field(default_factory=Context)
+    instructions: Instructions = field(default_factory=Instructions)
     # Names of the tools that were called.
     called: list[str] = field(default_factory=list)
     # What people have said (`words.py`).

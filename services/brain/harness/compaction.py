@@ -89,6 +89,7 @@ class CompactionPolicy:
     def apply(self, state: State, summary: str, of_window: int) -> None:
         """Puts `summary` in the place of what it tells of."""
         if cut := self.cut(state, of_window):
+            state.instructions.restate(state.transcript, cut)
             state.transcript.compact(cut, content.text_block(HEADING + (summary or FALLBACK)))
             state.context.summarised = True
             state.context.forget()

@@ -172,7 +172,9 @@ def test_breakpoints_stand_at_the_end_and_where_the_request_before_had_its_own()
     marked = [number for number, it in enumerate(sent) if "cache_control" in it["content"][-1]]
     assert marked == [0, 3]
     asked = json.loads(transcript.render(b"[", b"]", breakpoints=2, ask=b'{"type":"text"}'))
-    assert [message["role"] for message in asked] == ["user", "assistant", "user", "system", "user"]
+    # No user may speak behind the system.
+    assert [message["role"] for message in asked] == ["user", "assistant", "user", "system"]
+    assert asked[2]["content"][-1] == {"type": "text"}
     assert "cache_control" in asked[0]["content"][-1]
     assert "cache_control" not in json.dumps(asked[1:])
 
