@@ -18,6 +18,7 @@ from drover.event.v1.agent_event_pb2 import (
 from drover.event.v1.event_pb2 import Event
 from drover.event.v1.span_event_pb2 import ModelUsage, SpanModelRequestEnd
 from services.brain.domain import events, policy
+from services.brain.domain.context import OVERFLOW
 from services.brain.domain.policy import Permission
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
     from services.brain.domain.events import EventFactory
     from services.brain.domain.policy import Permissions
+
+_CUT_OFF: Final = ("max_tokens", OVERFLOW)
+"""Stop reasons with which the last block may be a part of what the model meant to write."""
 
 _EVALUATED: Final = {
     Permission.ALLOW: EVALUATED_PERMISSION_ALLOW,
@@ -161,8 +165,9 @@ class ResponseAssembler:
             elif isinstance(block, _Thinking):
                 finished.append(_thinking(block))
             elif not refused:
-                # What a refusal cut off must not run.
-                finished.append(_tool_use(block, permissions))
+                # What a refusal cut off must not run, and half a call not at all.
+                cut = block is self._order[-1] and self.stop_reason in _CUT_OFF
+                finished.append(_tool_use(block, permissions, cut=cut))
         end = SpanModelRequestEnd(
             model_request_start_id=request,
             model_usage=self.usage(),
@@ -263,12 +268,12 @@ def _thinking(block: _Thinking) -> Event:
     )
 
 
-def _tool_use(block: _ToolUse, permissions: Permissions) -> Event:
+def _tool_use(block: _ToolUse, permissions: Permissions, *, cut: bool = False) -> Event:
     arguments = "".join(block.parts)
     if not arguments and block.given:
         arguments = json.dumps(block.given, ensure_ascii=False)
     arguments = _whole(arguments)
-    sound = not arguments.strip() or _is_object(arguments)
+    sound = _is_object(arguments) if arguments.strip() else not cut
     permission = permissions.of(block.name)
     if permission is Permission.CUSTOM and sound:
         custom = AgentCustomToolUse(

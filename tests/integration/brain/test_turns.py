@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from drover.agent.v1.tool_pb2 import AgentToolConfig, AgentToolset, Tool
-from drover.event.v1.agent_event_pb2 import EVALUATED_PERMISSION_DENY
-from drover.event.v1.session_event_pb2 import RETRY_STATUS_TYPE_EXHAUSTED
 from drover.session.v1.lease_pb2 import AppendEvents
-from services.brain.domain.decision import Limits
-from tests.doubles.scripted_model import block, text, thinking, tool
+from tests.doubles.scripted_model import text, thinking, tool
 from tests.integration.brain.conftest import Rig
 
 RUNNING = ["session_status_running", "session_thread_status_running"]
@@ -192,49 +188,6 @@ async def test_second_turn_folds_only_what_is_new(rig: Rig) -> None:
     ]
 
 
-async def test_unknown_blocks_of_the_model_are_left_out(rig: Rig) -> None:
-    session = rig.session()
-    rig.model.say(block({"type": "hologram", "data": 1}), text("Hello."))
-    session.message("Hi")
-    await rig.wake(session)
-    assert session.kinds[-3:] == IDLE
-    assert session.of("agent_message")[0].agent_message.content[0].text.text == "Hello."
-
-
-async def test_tool_input_that_is_no_json_object_is_told_to_the_model(rig: Rig) -> None:
-    session = rig.session()
-    rig.model.say(tool("bash", '{"command": "l'))
-    rig.model.say(text("Sorry."))
-    session.message("Hi")
-    await rig.wake(session)
-    (use,) = session.of("agent_tool_use")
-    assert use.agent_tool_use.input == "{}"
-    assert use.agent_tool_use.malformed_input == '{"command": "l'
-    assert rig.hands.ran == []
-    result = rig.model.requests[1]["messages"][-1]["content"][0]
-    assert result["is_error"] is True
-    assert "JSON object" in result["content"][0]["text"]
-
-
-async def test_tool_that_is_disabled_or_unknown_is_refused_without_evaluation(rig: Rig) -> None:
-    off = AgentToolset(configs=[AgentToolConfig(name="bash", enabled=False)])
-    session = rig.session(Tool(agent_toolset=off))
-    rig.model.say(tool("bash", {"command": "ls"}, "toolu_1"), tool("teleport", {}, "toolu_2"))
-    rig.model.say(text("I see."))
-    session.message("Hi")
-    await rig.wake(session)
-    uses = [event.agent_tool_use for event in session.of("agent_tool_use")]
-    assert all(use.evaluated_permission == EVALUATED_PERMISSION_DENY for use in uses)
-    assert not any(use.HasField("evaluation") for use in uses)
-    told = [
-        event.agent_tool_result.content[0].text.text for event in session.of("agent_tool_result")
-    ]
-    assert told[0] == "Permission to use bash has been denied."
-    assert "no tool named teleport" in told[1]
-    assert rig.hands.requests == []
-    assert "bash" not in [offered["name"] for offered in rig.model.requests[0]["tools"]]
-
-
 async def test_refusal_ends_the_turn_and_leaves_the_context(rig: Rig) -> None:
     session = rig.session()
     details = {"type": "refusal", "category": "cyber", "explanation": "No."}
@@ -266,21 +219,6 @@ async def test_reply_cut_off_at_the_output_limit_is_continued(rig: Rig) -> None:
         "assistant",
         "user",
     ]
-
-
-async def test_turn_that_never_stops_calling_tools_ends_at_the_limit(rig: Rig) -> None:
-    session = rig.session()
-    for _ in range(4):
-        rig.model.say(tool("bash", {"command": "ls"}))
-    session.message("Loop")
-    session.message("and this waits")
-    await rig.wake(session, await rig.brain(limits=Limits(requests=3)))
-    assert session.kinds.count("agent_tool_result") == 3
-    (error,) = session.of("session_error")
-    assert error.session_error.error.HasField("tool_use_limit_reached_error")
-    assert error.session_error.error.retry_status.type == RETRY_STATUS_TYPE_EXHAUSTED
-    assert session.log[-1].session_status_idle.stop_reason.HasField("retries_exhausted")
-    assert session.inbox == []
 
 
 async def test_agent_that_wants_an_unknown_harness_is_told_so(rig: Rig) -> None:
