@@ -117,8 +117,9 @@ def test_agent_that_loops_for_cost_makes_no_request_at_the_cap_whoever_dies(
         made = len(stack.model.requests)
         assert made <= cap + lost(log)
         # A brain that wakes up at the cap asks nothing either.
-        stack.kill("brain-1")
-        stack.kill("brain-2")
+        for brain in ("brain-1", "brain-2"):
+            stack.wait_for(lambda: len(stack.pids("brain-1", "brain-2")) > 1, "both brains")
+            stack.kill(brain)
         client.beta.sessions.update(session.id, budget=budget(cap + 2))
         log = bomb.until_at_budget(client, session.id, 2)
         assert answered(log) == cap + 2
