@@ -94,6 +94,12 @@ def withheld(kind: str) -> bytes:
     return text_block(f"[{'an image' if kind == 'image' else 'a document'}]")
 
 
+def refused(kind: str) -> bytes:
+    """What stands for an image or a document for which the model's API refused a request."""
+    name = "An image" if kind == "image" else "A document"
+    return text_block(f"[{name} was here. The model's API refused it, so it cannot be shown.]")
+
+
 def thinking(text: str, signature: str) -> bytes:
     """A thinking block with the signature that lets the model read it again."""
     return b'{"type":"thinking","thinking":%b,"signature":%b}' % (quoted(text), quoted(signature))

@@ -8,6 +8,9 @@ from typing import Final
 OVERFLOW: Final = "model_context_window_exceeded"
 """The stop reason of a request whose conversation did not fit (also of ours, for a refused one)."""
 
+WITHHELD: Final = "content_refused"
+"""Our stop reason of a request that was refused for what it newly showed: that is left out now."""
+
 HISTORY_TOOL: Final = "session_history"
 """The built-in tool that reads the session's own log."""
 

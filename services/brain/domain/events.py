@@ -29,7 +29,7 @@ from drover.event.v1.span_event_pb2 import (
     SpanModelRequestEnd,
     SpanModelRequestStart,
 )
-from services.brain.domain.context import OVERFLOW
+from services.brain.domain.context import OVERFLOW, WITHHELD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,16 +115,25 @@ class EventFactory:
         return Event(id=self.new_id(), span_model_request_start=SpanModelRequestStart())
 
     def request_failed(
-        self, request: str, usage: ModelUsage | None = None, *, overflow: bool = False
+        self,
+        request: str,
+        usage: ModelUsage | None = None,
+        *,
+        overflow: bool = False,
+        withheld: bool = False,
     ) -> Event:
-        """The model request `request` ended without a response; with `overflow`, for its size."""
+        """The model request `request` ended without a response.
+
+        With `overflow` for its size, with `withheld` for the pictures and documents in it, which
+        the model is not shown again.
+        """
         return Event(
             id=self.new_id(),
             span_model_request_end=SpanModelRequestEnd(
                 model_request_start_id=request,
                 model_usage=usage or ModelUsage(),
                 is_error=True,
-                stop_reason=OVERFLOW if overflow else "",
+                stop_reason=WITHHELD if withheld else OVERFLOW if overflow else "",
             ),
         )
 

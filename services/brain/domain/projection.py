@@ -14,7 +14,7 @@ from drover.event.v1.event_pb2 import Event
 from drover.event.v1.session_event_pb2 import RETRY_STATUS_TYPE_RETRYING, RefusalDetails
 from drover.event.v1.user_event_pb2 import CONFIRMATION_RESULT_ALLOW
 from services.brain.domain import budget, calls, content, words
-from services.brain.domain.context import OVERFLOW
+from services.brain.domain.context import OVERFLOW, WITHHELD
 from services.brain.domain.state import State, Status, adopt
 from services.brain.domain.usage import UsageTotals
 
@@ -189,8 +189,10 @@ def _request_end(state: State, event: Event, _at: float) -> None:
         context.summary = None
         if end.stop_reason == OVERFLOW:
             context.overflow()
-        else:
-            state.lost += 1
+            return
+        state.lost += 1
+        if end.stop_reason == WITHHELD:
+            state.transcript.withhold()
         return
     state.failures = state.lost = 0
     if compacting or context.summary is not None:

@@ -185,7 +185,7 @@ class Transcript:
             return Shown.NOWHERE
         blocks = [
             block
-            for message in json.loads(b"[%b]}]" % self._bytes[start:])
+            for message in json.loads(b"[%b]}]" % bytes(self._bytes[start:]))
             for block in message["content"]
         ]
         said = any(block["type"] in ("image", "document") for block in blocks)

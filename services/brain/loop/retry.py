@@ -62,6 +62,14 @@ def session_error(error: ModelError) -> SessionError:
             return SessionError(message=_advised(error), model_request_failed_error=PlainError())
 
 
+def blames_content(error: ModelError) -> bool:
+    """Whether the request may have been refused for a picture or a document in it.
+
+    Not one that was too long in tokens: that is for the context to solve.
+    """
+    return error.status == _TOO_LARGE or (error.status == _BAD_REQUEST and not error.overflow)
+
+
 def _advised(error: ModelError) -> str:
     advice = _advice(error)
     return f"{error.message.rstrip('.')}. {advice}" if advice else error.message

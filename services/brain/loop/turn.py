@@ -37,11 +37,12 @@ from services.brain.domain.decision import (
     TakeMessage,
 )
 from services.brain.domain.state import Status
+from services.brain.domain.transcript import Shown
 from services.brain.loop import spans, summary
 from services.brain.loop.judgement import Judgement
 from services.brain.loop.model_call import ModelCall
 from services.brain.loop.results import fit
-from services.brain.loop.retry import session_error
+from services.brain.loop.retry import blames_content, session_error
 from services.brain.loop.sync_points import Point
 from services.brain.loop.tool_runs import ToolRuns
 from services.brain.model.port import ModelError
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from drover.event.v1.content_pb2 import ContentBlock
     from drover.event.v1.event_pb2 import Event
     from drover.event.v1.session_event_pb2 import RefusalDetails, SessionError, StopReason
+    from drover.event.v1.span_event_pb2 import ModelUsage
     from drover.session.v1.lease_pb2 import InputWaiting
     from services.brain.clients.hands import Hands
     from services.brain.clients.history import History
@@ -220,9 +222,7 @@ class Turns:
                 response = summary.of(response, self._factory, last_try=state.failures > 0)
                 await self._ports.points.reach(Point.SUMMARISED)
         except ModelError as error:
-            overflow = error.overflow
-            log.add(self._factory.request_failed(request, call.usage(), overflow=overflow))
-            return False if overflow else await self._model_failed(error)
+            return await self._request_failed(request, call.usage(), error)
         finally:
             self._model_call = None
             self._rested = False
@@ -236,13 +236,25 @@ class Turns:
                 log.add(self._factory.request_failed(request, call.usage()))
         return False
 
-    async def _model_failed(self, error: ModelError) -> bool:
+    async def _request_failed(self, request: str, usage: ModelUsage, error: ModelError) -> bool:
+        shown = self._log.state.transcript.shown() if blames_content(error) else Shown.NOWHERE
+        withheld = shown is not Shown.NOWHERE
+        overflow = error.overflow and not withheld
+        self._log.add(
+            self._factory.request_failed(request, usage, overflow=overflow, withheld=withheld)
+        )
+        if overflow:
+            return False
+        # What a tool has shown can be done without; without the user's own there is no answer.
+        return await self._model_failed(error, again=shown is Shown.IN_RESULTS)
+
+    async def _model_failed(self, error: ModelError, *, again: bool) -> bool:
         failures = self._log.state.failures + 1
         _log.warning(
             "model_request_failed", kind=error.kind, status=error.status, failures=failures
         )
         told = session_error(error)
-        if not error.retryable or self._ports.retry.exhausted(failures):
+        if not (error.retryable or again) or self._ports.retry.exhausted(failures):
             return await self._give_up(told)
         self._log.add(self._factory.error(told, retrying=True), *self._factory.rescheduled())
         self._retry_after = error.retry_after
