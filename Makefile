@@ -63,7 +63,7 @@ proto: setup ## Regenerates proto/gen from the contract.
 	PYTHON=$(BIN)/python scripts/proto.sh generate
 
 .PHONY: bench
-bench: setup ## Measures, as a table and as JSON in bench/results.
+bench: setup ## Measures, as a table and as JSON in bench/results; ARGS="R1 R2" measures these alone.
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: lock

@@ -1,59 +1,73 @@
-"""`python -m bench`: every figure beside its baseline, in one run on one machine."""
+"""`python -m bench [NAME ...]`: every figure beside its baseline, in one run on one machine."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
+from typing import Final, Protocol
 
-from bench import appends, baseline, fanout, growth, length, turns, wakes
+from bench import (
+    appends,
+    fanout,
+    growth,
+    kills,
+    length,
+    provisioning,
+    throughput,
+    tool_turns,
+    wakes,
+)
 from bench.report import Report
-from bench.stack import running_stack
 
 
-async def measure(*, scale: float) -> Report:
-    """Runs the whole bench; `scale` shrinks the sample counts."""
+class Measure(Protocol):
+    """Takes some of the figures."""
+
+    def __call__(self, report: Report, *, scale: float) -> Awaitable[None]:
+        """Adds them to the report; `scale` shrinks the sample counts."""
+        ...
+
+
+RATIOS: Final[Mapping[str, Measure]] = {
+    "R1": provisioning.measure,
+    "R2": tool_turns.measure,
+    "rate": throughput.measure,
+    "R6": kills.measure,
+    "R9": growth.measure,
+    "R3": appends.measure,
+    "length": length.measure,
+    "R5": fanout.measure,
+    "R4": wakes.measure,
+}
+"""What can be measured by itself, in the order of a whole run (ARCHITECTURE §12)."""
+
+
+async def measure(names: Sequence[str], *, scale: float) -> Report:
+    """Runs these, or the whole bench."""
     report = Report()
-    count = max(10, int(100 * scale))
-    async with running_stack() as stack:
-        report.figure("drover up → ready", stack.ready_seconds, "s", "≤ 8")
-        connection = stack.connect()
-        body = await turns.prepare(connection)
-        await connection.close()
-
-        bare = await baseline.bare_requests(stack.model_url, 0, count)
-        report.latency("bare SDK streaming request", bare)
-        report.latency("session create", await turns.session_creates(stack, body, count))
-        cold, warm = await turns.first_events(stack, body, count)
-        report.latency("message → first agent event, cold", cold)
-        report.latency("message → first agent event, warm", warm, "p50 ≤ 15 ms")
-
-        script = await baseline.one_script_loops(stack.model_url, count)
-        tool = await turns.one_tool_turns(stack, body, count)
-        report.latency("one-tool loop in one script", script)
-        report.latency("one-tool turn", tool)
-        added = tool.percentile(0.5) - script.percentile(0.5)
-        report.figure("one-tool turn − script, p50", added, "ms")
-
-        rate = await turns.throughput(stack, body, 100, max(3, int(10 * scale)))
-        report.figure("turns/s at 100 sessions", rate, "1/s", "≥ 50")
-
-        compared = await growth.measure(stack, body, last=300, rounds=max(10, int(40 * scale)))
-        compared.tell(report)
-    await appends.measure(report, scale=scale)
-    await length.measure(report, scale=scale)
-    await fanout.measure(report, scale=scale)
-    await wakes.measure(report, scale=scale)
+    for name in names or RATIOS:
+        await RATIOS[name](report, scale=scale)
     return report
+
+
+def _name(given: str) -> str:
+    by_small = {name.lower(): name for name in RATIOS}
+    if (name := by_small.get(given.lower())) is None:
+        msg = f"{given} is none of {', '.join(RATIOS)}"
+        raise argparse.ArgumentTypeError(msg)
+    return name
 
 
 def main() -> None:
     """Parses the arguments, measures, prints and stores."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", type=_name, help=f"of {', '.join(RATIOS)}; else all")
     parser.add_argument("--scale", type=float, default=1.0, help="shrinks the sample counts")
     parser.add_argument("--results", type=Path, default=Path("bench/results"), help="JSON folder")
     arguments = parser.parse_args()
-    report = asyncio.run(measure(scale=arguments.scale))
+    report = asyncio.run(measure(arguments.names, scale=arguments.scale))
     report.show()
     print(f"stored as {report.store(arguments.results)}")
 

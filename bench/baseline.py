@@ -8,8 +8,6 @@ from typing import Any
 
 from anthropic import AsyncAnthropic
 
-from bench.statistics import Distribution
-
 SYSTEM = "You are a bench."
 TOOLS: list[Any] = [
     {
@@ -52,42 +50,20 @@ def history(turns: int) -> list[Any]:
     return [*messages, {"role": "user", "content": [{"type": "text", "text": "hello"}]}]
 
 
-async def bare_requests(model_url: str, turns: int, count: int) -> Distribution:
-    """Milliseconds of bare requests that carry `turns` earlier turns."""
-    messages = history(turns)
-    async with client(model_url) as sdk:
-        await bare_request(sdk, messages)
-        return Distribution(tuple([(await bare_request(sdk, messages))[0] for _ in range(count)]))
-
-
-async def one_script_loops(model_url: str, count: int) -> Distribution:
+async def one_script_loop(sdk: AsyncAnthropic) -> float:
     """Milliseconds of a one-tool loop in one script: request, bash, request."""
-    samples: list[float] = []
-    async with client(model_url) as sdk:
-        for _ in range(count + 1):
-            start = time.perf_counter()
-            messages: list[Any] = [{"role": "user", "content": "use a tool"}]
-            _, message = await bare_request(sdk, messages, tools=True)
-            call = next(block for block in message.content if block.type == "tool_use")
-            # The script of the comparison is plain and synchronous, as such scripts are.
-            done = subprocess.run(  # noqa: ASYNC221
-                ["/bin/bash", "-c", call.input["command"]],
-                capture_output=True,
-                check=False,
-            )
-            messages += [
-                {"role": "assistant", "content": message.content},
-                {
-                    "role": "user",
-                    "content": [
-                        {
-                            "type": "tool_result",
-                            "tool_use_id": call.id,
-                            "content": done.stdout.decode(),
-                        }
-                    ],
-                },
-            ]
-            await bare_request(sdk, messages, tools=True)
-            samples.append((time.perf_counter() - start) * 1000)
-    return Distribution(tuple(samples[1:]))
+    start = time.perf_counter()
+    messages: list[Any] = [{"role": "user", "content": "use a tool"}]
+    _, message = await bare_request(sdk, messages, tools=True)
+    call = next(block for block in message.content if block.type == "tool_use")
+    # The script of the comparison is plain and synchronous, as such scripts are.
+    done = subprocess.run(  # noqa: ASYNC221
+        ["/bin/bash", "-c", call.input["command"]], capture_output=True, check=False
+    )
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": done.stdout.decode()}
+    messages += [
+        {"role": "assistant", "content": message.content},
+        {"role": "user", "content": [result]},
+    ]
+    await bare_request(sdk, messages, tools=True)
+    return (time.perf_counter() - start) * 1000

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from bench import baseline, turns
 from bench.report import Report
-from bench.stack import Stack
+from bench.stack import Stack, running_stack
 from bench.statistics import Distribution
 
 GOAL = "≤ 1.2"
@@ -41,7 +41,17 @@ class Growth:
         report.figure(f"turn {self.last} ÷ turn 1, each net of bare", net, "×", GOAL)
 
 
-async def measure(stack: Stack, body: dict[str, str], *, last: int, rounds: int) -> Growth:
+async def measure(report: Report, *, scale: float) -> None:
+    """Turn 300 beside turn 1."""
+    async with running_stack() as stack:
+        connection = stack.connect()
+        body = await turns.prepare(connection)
+        await connection.close()
+        compared = await _compare(stack, body, last=300, rounds=max(10, int(40 * scale)))
+    compared.tell(report)
+
+
+async def _compare(stack: Stack, body: dict[str, str], *, last: int, rounds: int) -> Growth:
     """Lets one session grow, then takes all four in turn, so that drift meets them alike."""
     growth = Growth(last)
     connection = stack.connect()

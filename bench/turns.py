@@ -1,4 +1,4 @@
-"""Turns through the platform: creation, first event, one tool, many sessions, a long one."""
+"""Turns through the platform, and what they take."""
 
 from __future__ import annotations
 
@@ -85,37 +85,3 @@ async def first_events(
             warm.append((await turn(connection, session, events, "hello"))[0])
     await connection.close()
     return Distribution(tuple(cold)), Distribution(tuple(warm))
-
-
-async def one_tool_turns(stack: Stack, body: dict[str, str], count: int) -> Distribution:
-    """Milliseconds of warm one-tool turns, from the POST to idle."""
-    connection = stack.connect()
-    session = await new_session(connection, body)
-    async with connection.stream(session) as events:
-        samples = [
-            (await turn(connection, session, events, "use a tool"))[1] for _ in range(count + 2)
-        ]
-    await connection.close()
-    return Distribution(tuple(samples[2:]))
-
-
-async def throughput(stack: Stack, body: dict[str, str], sessions: int, turns: int) -> float:
-    """Turns a second with this many sessions at work at once."""
-
-    gate = asyncio.Barrier(sessions + 1)
-
-    async def work() -> None:
-        connection = stack.connect()
-        session = await new_session(connection, body)
-        async with connection.stream(session) as events:
-            await gate.wait()
-            for _ in range(turns):
-                await turn(connection, session, events, "hello")
-        await connection.close()
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(sessions):
-            group.create_task(work())
-        await gate.wait()
-        start = time.perf_counter()
-    return sessions * turns / (time.perf_counter() - start)
