@@ -30,10 +30,14 @@ def reconcile(
     acknowledged: list[Appended] = []
     done = 0
     for append in appends:
-        begin = position.get(append.events[0].id) if append.events else _end_of_taken(missed, done)
-        if begin is None:
+        # A result of ours that came second to a client's is in no log.
+        places = [position[event.id] for event in append.events if event.id in position]
+        if places:
+            begin, end = places[0], places[-1] + 1
+        elif append.events or (taken := _end_of_taken(missed, done)) is None:
             break
-        end = begin + len(append.events)
+        else:
+            begin = end = taken
         acknowledged.append(
             Appended(
                 request_id=append.request_id,

@@ -74,6 +74,8 @@ class SessionLog:
         self._under_way: deque[AppendEvents] = deque()
         # Events that are folded when their append is acknowledged, by its request id.
         self._deferred: dict[int, Sequence[Event]] = {}
+        # How often the log was read, be it at the lease's opening or after a broken connection.
+        self._caught_up = 0
         # Results of ours that came second to a client's, which the log will not keep.
         self._void: set[str] = set()
         self.harness: Harness
@@ -140,14 +142,15 @@ class SessionLog:
         return True
 
     def logged(self, events: Sequence[Event]) -> None:
-        """Folds what the log held already."""
+        """Folds what the log held already, or has got while the connection was broken."""
         now = self._now()
+        self._caught_up += 1
         for event in events:
             if event.seq != self.state.seq + 1:
                 msg = f"event {event.seq} follows {self.state.seq}"
                 raise DriftError(msg)
             self.state.seq = event.seq
-            self.harness.project(self.state, event, now)
+            self._fold_other(event, now)
 
     def appended(self, append: AppendEvents, ack: Appended) -> None:
         """Folds what entered the log with, and before, an append."""
@@ -155,10 +158,14 @@ class SessionLog:
         now = self._now()
         for event in ack.others:
             self._fold_other(event, now)
-        self._under_way.popleft()
         kept = 0
         if not ack.input_pending:
-            for event in (*ack.taken, *deferred):
+            # Settled from the log, it has what came in by other ways among what it took.
+            for event in ack.taken:
+                self._fold_other(event, now)
+        self._under_way.popleft()
+        if not ack.input_pending:
+            for event in deferred:
                 self.harness.project(self.state, event, now)
             kept = len(ack.taken) + sum(event.id not in self._void for event in append.events)
         self.state.seq += len(ack.others) + kept
@@ -216,10 +223,13 @@ class SessionLog:
         append = AppendEvents(events=[*batch, *events], take=take, release=release)
         if release:
             append.usage.CopyFrom(_told(events) or self.usage())
+        caught_up = self._caught_up
         ack = await self._send(append, deferred=events)
         if ack.input_pending:
             self._batch = batch + self._batch
-            if not ack.others and not any(value for _, value in ack.input.ListFields()):
+            # What it was refused for may have been learnt on the way, over a new connection.
+            named = ack.others or any(value for _, value in ack.input.ListFields())
+            if not named and self._caught_up == caught_up:
                 msg = "a release was refused for input that nobody names"
                 raise DriftError(msg)
         return ack

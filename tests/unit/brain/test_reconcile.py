@@ -48,6 +48,14 @@ def test_appends_are_settled_in_order_with_what_came_before_them() -> None:
     assert [event.id for event in rest] == ["y"]
 
 
+def test_append_is_settled_although_its_first_event_came_second_to_a_clients() -> None:
+    append = AppendEvents(request_id=1, events=[ours("void"), ours("b"), ours("c")])
+    acknowledged, rest = reconcile([append], log(answer("x"), ours("b"), ours("c")), WAITING)
+    assert [event.id for event in acknowledged[0].taken] == ["x"]
+    assert acknowledged[0].head_seq == 13
+    assert rest == []
+
+
 def test_append_that_only_takes_is_settled_by_what_was_taken() -> None:
     take = AppendEvents(request_id=1, take=TAKE_INPUT_NEXT)
     acknowledged, rest = reconcile([take], log(answer("x"), message("hi"), answer("y")), WAITING)
