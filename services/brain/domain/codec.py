@@ -104,6 +104,8 @@ class Codec:
             self._put(value, pieces.append)
         except RecursionError as error:
             raise CodecError("the value goes round in a circle") from error
+        except struct.error as error:
+            raise CodecError("something in the value is too long") from error
         return pieces
 
     def decode(self, data: bytes | memoryview) -> Any:  # noqa: ANN401
