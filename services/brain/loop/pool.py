@@ -72,7 +72,9 @@ class BrainPool:
             outcome.cancel()
             raise
         except Exception as error:  # noqa: BLE001  # handed to whoever waits
-            if not isinstance(error, DroverError):
+            if isinstance(error, DroverError):
+                _log.info("work_stopped", session_id=session_id, reason=error.reason)
+            else:
                 _log.exception("work_failed", session_id=session_id)
             outcome.set_exception(error)
             outcome.exception()  # seen, even where nobody waits any more
