@@ -153,7 +153,7 @@ class Stack:
 
 
 @contextmanager
-def running_stack(data: Path, **environment: str) -> Iterator[Stack]:
+def running_stack(data: Path, *, brains: int = 2, **environment: str) -> Iterator[Stack]:
     """Runs `drover up` over a scripted model for the length of the block."""
     inherited = {name: value for name, value in os.environ.items() if "ANTHROPIC" not in name}
     with running() as model:
@@ -162,5 +162,6 @@ def running_stack(data: Path, **environment: str) -> Iterator[Stack]:
             "ANTHROPIC_BASE_URL": model.base_url,
             "DROVER_API_KEY": KEY,
         }
-        with LaunchedStack(data, environment={**inherited, **settings, **environment}) as launched:
+        told = {**inherited, **settings, **environment}
+        with LaunchedStack(data, brains=brains, environment=told) as launched:
             yield Stack(launched.target.url, KEY, data, model)

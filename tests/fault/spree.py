@@ -1,0 +1,181 @@
+"""Turns with tools on many sessions while brains are killed at random; the seed decides it all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from anthropic import Anthropic, AsyncAnthropic
+
+from tests.doubles.messages_api import Reply, Request, ToolUse, text, tools
+from tests.e2e.driving import new_session, user_message
+from tests.e2e.stack import Stack
+
+SESSIONS = 16
+PAST_THE_LEASE = 10.5
+"""Seconds for which a brain is stopped: its lease lives for 10."""
+
+_TURN_SECONDS = 60.0
+_PLAN = "plan "
+_QUEUED = 0.15
+_STOPPED = 0.08
+_HANDS = 0.04
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One turn: rounds of commands by their marks, each with its seconds; then the last word."""
+
+    name: str
+    rounds: tuple[tuple[tuple[str, float], ...], ...]
+
+    @property
+    def marks(self) -> list[str]:
+        """The mark of every command."""
+        return [mark for one in self.rounds for mark, _ in one]
+
+
+def plan(seed: int, session: int, number: int) -> Plan:
+    """The turn of this number, always the same for a seed."""
+    chance = random.Random(f"{seed}/{session}/{number}")  # noqa: S311 - a spree must come again
+    name = f"{session}-{number}"
+    rounds = []
+    for at in range(chance.choice((0, 1, 1, 1, 2))):
+        count = chance.choice((1, 1, 2, 3))
+        rounds.append(
+            tuple((f"{name}-{at}-{one}", round(chance.uniform(0, 0.2), 2)) for one in range(count))
+        )
+    return Plan(name, tuple(rounds))
+
+
+def follow_the_plan(request: Request) -> Reply:
+    """A model that does what the newest message plans: by the history alone, so that it is asked
+    again with the same outcome.
+    """
+    messages = request.body["messages"]
+    for back, message in enumerate(reversed(messages)):
+        for block in message["content"] if isinstance(message["content"], list) else ():
+            said = block.get("text", "") if block["type"] == "text" else ""
+            if message["role"] == "user" and said.startswith(_PLAN):
+                name, rounds = json.loads(said.removeprefix(_PLAN))
+                done = back // 2
+                if done >= len(rounds):
+                    return text(f"done {name}", pieces=2)
+                return tools(*(_command(mark, seconds) for mark, seconds in rounds[done]))
+    return text("nothing is planned")
+
+
+def _command(mark: str, seconds: float) -> ToolUse:
+    command = f"echo {mark} >> /workspace/marks; sleep {seconds}; echo {mark} ran"
+    return ToolUse("bash", {"command": command})
+
+
+@dataclass
+class Deaths:
+    """What was done to processes, in order."""
+
+    killed: int = 0
+    stopped: int = 0
+    hands: int = 0
+
+
+@dataclass
+class Spree:
+    """Clients that work through their plans, and a hand that kills until all are done."""
+
+    stack: Stack
+    seed: int
+    turns: int
+    brains: tuple[str, ...]
+    sessions: list[str] = field(default_factory=list)
+    sent: dict[str, list[str]] = field(default_factory=dict)
+    seen: dict[str, list[str]] = field(default_factory=dict)
+    plans: dict[str, list[Plan]] = field(default_factory=dict)
+    deaths: Deaths = field(default_factory=Deaths)
+    seconds: float = 0.0
+
+    async def run(self, client: Anthropic) -> None:
+        """Does all turns; fails when one takes longer than a minute."""
+        self.sessions = [(await asyncio.to_thread(new_session, client)).id for _ in range(SESSIONS)]
+        begun = time.monotonic()
+        async with self.stack.async_client(max_retries=5) as http, asyncio.TaskGroup() as killing:
+            killer = killing.create_task(self._kill())
+            async with asyncio.TaskGroup() as clients:
+                for place, session in enumerate(self.sessions):
+                    count = self.turns // SESSIONS + (place < self.turns % SESSIONS)
+                    clients.create_task(self._work(http, session, place, count))
+            killer.cancel()
+        self.seconds = time.monotonic() - begun
+
+    async def _work(self, http: AsyncAnthropic, session: str, place: int, count: int) -> None:
+        chance = random.Random(f"{self.seed}/{place}")  # noqa: S311 - as above
+        plans = self.plans[session] = [plan(self.seed, place, one) for one in range(count)]
+        sent, seen = self.sent.setdefault(session, []), self.seen.setdefault(session, [])
+        waiting: Iterator[Plan] = iter(plans)
+        async with await http.beta.sessions.events.stream(session) as events:
+            following = aiter(events)
+            while (one := next(waiting, None)) is not None:
+                batch = [one]
+                while chance.random() < _QUEUED and (more := next(waiting, None)) is not None:
+                    batch.append(more)
+                for turn in batch:
+                    answer = await http.beta.sessions.events.send(
+                        session, events=[user_message(_PLAN + json.dumps([turn.name, turn.rounds]))]
+                    )
+                    sent += [event.id for event in answer.data or []]
+                async with asyncio.timeout(_TURN_SECONDS * len(batch)):
+                    await self._until_idle(following, sent[-1], seen)
+
+    @staticmethod
+    async def _until_idle(events: Any, last: str, seen: list[str]) -> None:
+        """Reads the stream to the idle event that follows the last message."""
+        async for event in events:
+            if getattr(event, "processed_at", None) is not None:
+                seen.append(event.id)
+                if event.type == "session.status_idle" and last in seen[-400:]:
+                    return
+        msg = "the stream ended"
+        raise AssertionError(msg)
+
+    async def _kill(self) -> None:
+        chance = random.Random(f"{self.seed}/deaths")  # noqa: S311 - as above
+        async with asyncio.TaskGroup() as stopping:
+            stopped, name = stopping.create_task(asyncio.sleep(0)), ""
+            while True:
+                await asyncio.sleep(chance.uniform(0.1, 0.8))
+                kind, target = chance.random(), chance.choice(self.brains)
+                if not stopped.done() and target == name:
+                    continue  # it is to go on once its lease has run out
+                if kind < _STOPPED:
+                    if stopped.done():
+                        stopped, name = stopping.create_task(self._stop(target)), target
+                elif kind < _STOPPED + _HANDS:
+                    self.deaths.hands += self._signal("hands", signal.SIGKILL) is not None
+                else:
+                    self.deaths.killed += self._signal(target, signal.SIGKILL) is not None
+
+    async def _stop(self, name: str) -> None:
+        pid = self._signal(name, signal.SIGSTOP)
+        if pid is None:
+            return
+        self.deaths.stopped += 1
+        try:
+            await asyncio.sleep(PAST_THE_LEASE)
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def _signal(self, name: str, number: signal.Signals) -> int | None:
+        with suppress(ProcessLookupError, FileNotFoundError):  # it is being started
+            pid = self.stack.pid(name)
+            os.kill(pid, number)
+            return pid
+        return None
