@@ -27,6 +27,7 @@ from drover.session.v1 import lease_pb2 as pb
 from drover.session.v1.checkpoint_pb2 import Checkpoint
 from drover.session.v1.preview_pb2 import Preview
 from drover.session.v1.session_pb2 import Session
+from drover.session.v1.session_service_pb2 import GetEventsRequest, GetEventsResponse
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
 
 _CONTROL = ("user_interrupt", "user_tool_confirmation")
@@ -35,6 +36,10 @@ _WAITS = ("requires_action", "budget_reached")
 
 def kind(event: Event) -> str:
     return event.WhichOneof("payload") or ""
+
+
+def wire_type(event: Event) -> str:
+    return kind(event).replace("_", ".", 1)
 
 
 class FakeSession:
@@ -249,6 +254,25 @@ class FakeSessions(SessionServiceServicer):
     def add(self, session: Session) -> FakeSession:
         self.by_id[session.id] = FakeSession(session)
         return self.by_id[session.id]
+
+    async def GetEvents(self, request: GetEventsRequest, _context: Any) -> GetEventsResponse:
+        """Slices by position and around an event, and pages of 50."""
+        log = self.by_id[request.session_id].log
+        wanted = [e for e in log if wire_type(e) in request.types or not request.types]
+        if request.HasField("around_event_id"):
+            ids = [event.id for event in log]
+            if request.around_event_id not in ids:
+                raise DroverError(Reason.NOT_FOUND, "no such event")
+            at = ids.index(request.around_event_id)
+            before = [e for e in wanted if e.seq <= at][-request.events_before :]
+            behind = [e for e in wanted if e.seq > at + 1][: request.events_after]
+            itself = [e for e in wanted if e.seq == at + 1]
+            return GetEventsResponse(data=[*before * bool(request.events_before), *itself, *behind])
+        after = max(request.after_seq, int(request.page or 0))
+        rest = [event for event in wanted if event.seq > after]
+        page = rest[: min(50, request.limit)]
+        more = str(page[-1].seq) if len(page) < len(rest) else None
+        return GetEventsResponse(data=page, next_page=more)
 
     async def HoldLease(
         self, messages: AsyncIterator[pb.HoldLeaseRequest], _context: Any

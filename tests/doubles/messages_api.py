@@ -44,6 +44,7 @@ from tests.doubles.messages_reply import (
     tools,
 )
 from tests.doubles.messages_wire import Answerer, MessagesProtocol, Request
+from tests.doubles.prompt_cache import PromptCache
 
 __all__ = [
     "AnyBlock",
@@ -72,6 +73,8 @@ __all__ = [
     "thinking",
     "tools",
 ]
+
+_OK = 200
 
 Matcher = Callable[[Request], bool]
 
@@ -115,13 +118,21 @@ def bench(request: Request) -> Reply:
 class MessagesApi:
     """The script and the record of one double. Its methods may be called from any thread."""
 
-    def __init__(self, default: Answerer = unscripted, *, record: bool = True) -> None:
+    def __init__(
+        self,
+        default: Answerer = unscripted,
+        *,
+        record: bool = True,
+        cache: PromptCache | None = None,
+    ) -> None:
         self.base_url = ""
         self.requests: list[Request] = []
         self.unmatched: list[Request] = []
         self.connections = 0
         self._default = default
         self._record = record
+        # With a cache, replies tell of the tokens that it has found, whatever the script says.
+        self.cache = cache
         self._rules: list[tuple[Matcher, list[Reply]]] = []
         self._changed = threading.Condition()
         self._ids = count(1)
@@ -146,6 +157,7 @@ class MessagesApi:
             self.requests.clear()
             self.unmatched.clear()
             self._default = unscripted
+            self.cache = None
 
     @property
     def pending(self) -> int:
@@ -186,7 +198,19 @@ class MessagesApi:
             self._changed.notify_all()
 
     def answer(self, request: Request) -> Reply:
-        """The server's side: record `request` and choose its reply."""
+        """The server's side: record `request`, choose its reply and count its tokens."""
+        reply = self._answer(request)
+        if self.cache is None or reply.status != _OK:
+            return reply
+        found = self.cache.send(request.raw)
+        used = Usage(
+            input_tokens=found.input_tokens,
+            cache_creation_input_tokens=found.cache_creation,
+            cache_read_input_tokens=found.cache_read,
+        )
+        return reply.counted(used)
+
+    def _answer(self, request: Request) -> Reply:
         if not self._record:
             return self._default(request)
         with self._changed:

@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -124,6 +125,12 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
     pauses: tuple[Pause, ...] = ()
     cut_after: int | str | None = None
+    # Renders the same answer with another usage.
+    with_usage: Callable[[Usage], Callable[[bool, NewId], bytes]] | None = None
+
+    def counted(self, used: Usage) -> Reply:
+        """The same answer with this usage, if it tells of any."""
+        return replace(self, body=self.with_usage(used)) if self.with_usage else self
 
     def cut(self, after: int | str) -> Reply:
         """Close the connection after so many body bytes, or after the first event of that name."""
@@ -161,7 +168,7 @@ def message(
     calls = any(isinstance(block, ToolUse) for block in blocks)
     reason = stop_reason or ("tool_use" if calls else "end_turn")
 
-    def body(streaming: bool, new_id: NewId) -> bytes:
+    def body(used: Usage, streaming: bool, new_id: NewId) -> bytes:
         contents = [_content(block, new_id) for block in blocks]
         head: dict[str, Any] = {
             "id": new_id("msg"),
@@ -178,7 +185,7 @@ def message(
             return orjson.dumps(head)
         return b"".join(_stream(head, blocks, contents))
 
-    return Reply(body)
+    return Reply(partial(body, used), with_usage=lambda used: partial(body, used))
 
 
 def text(text_: str, *, pieces: int = 1, usage: Usage | None = None) -> Reply:

@@ -32,7 +32,7 @@ class ClearingPolicy:
         """Takes a step if one is due; whether it did. Sizes are in tokens."""
         if size < of_window * self.begin:
             return False
-        if window.tokens(state.transcript.clearable(self.keep)) < of_window * self.least:
+        if window.tokens(state, state.transcript.clearable(self.keep)) < of_window * self.least:
             return False
         state.transcript.clear(self.keep)
         trim(state)

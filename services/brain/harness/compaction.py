@@ -70,7 +70,7 @@ class CompactionPolicy:
     def cut(self, state: State, of_window: int) -> int:
         """The message that the kept part begins with; 0 if nothing can be summarised."""
         tail = int(of_window * self.tail) >> state.context.cramped
-        cut = state.transcript.cut(window.weight(tail))
+        cut = state.transcript.cut(window.weight(state, tail))
         # A summary of nothing but a summary makes no room.
         return 0 if cut == 1 and state.context.summarised else cut
 
@@ -82,7 +82,7 @@ class CompactionPolicy:
             end = _TOOLS_OFF if state.failures and _has_tools(state) else b"]}"
             return state.transcript.render(state.prefix, end, breakpoints=2, ask=ask)
         head = state.transcript.before(self.cut(state, of_window))
-        self._fit(head, window.weight(of_window // 2) >> (context.cramped - 1))
+        self._fit(head, window.weight(state, of_window // 2) >> (context.cramped - 1))
         end = _TOOLS_OFF if _has_tools(state) else b"]}"
         return head.render(state.prefix, end, ask=ask)
 

@@ -32,6 +32,7 @@ from drover.session.v1.session_service_pb2_grpc import (
 )
 from services.brain.clients.checkpoints import CheckpointSender
 from services.brain.domain.decision import Limits
+from services.brain.harness.port import Harness
 from services.brain.harness.registry import HarnessRegistry
 from services.brain.harness.standard import StandardHarness
 from services.brain.loop.checkpoints import Checkpointing
@@ -90,10 +91,11 @@ class Rig:
         points: SyncPoints | None = None,
         retry: RetryPolicy = AT_ONCE,
         limits: Limits | None = None,
+        harness: Harness | None = None,
         max_sessions: int = 8,
         judge_seconds: float = 10.0,
     ) -> BrainPool:
-        harnesses = HarnessRegistry(StandardHarness(limits=limits))
+        harnesses = HarnessRegistry(harness or StandardHarness(limits=limits))
         metrics = CheckpointMetrics()
         sender = CheckpointSender(self.checkpoint_stub, metrics)
         await self.stack.enter_async_context(sender)

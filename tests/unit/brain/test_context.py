@@ -267,8 +267,8 @@ def test_overflow_that_the_api_tells_of_leads_to_a_summary_of_what_will_fit() ->
 def test_older_messages_are_left_out_of_a_summary_that_would_not_fit_itself() -> None:
     talk = Talk(harness(window=10_000, clearing=ClearingPolicy(begin=1.0)))
     for number in range(6):
-        talk.ask("long " * 700)
-        talk.reply(model.text(f"answer {number}"), tokens=100)
+        talk.ask("long " * 800)
+        talk.reply(model.text(f"answer {number}"))
     talk.ask("and?")
     talk.overflow()
     talk.start()
