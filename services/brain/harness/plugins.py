@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final
 
 from chassis.errors import CannotStartError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from importlib.metadata import EntryPoint
 
     from services.brain.harness.port import Harness, Setup
 
@@ -36,8 +35,16 @@ def load(points: Iterable[EntryPoint], setup: Setup, taken: Iterable[str]) -> li
         if point.name in names:
             raise CannotStartError(f"{_described(point)}: there is another harness of that name")
         names.add(point.name)
-        harnesses.append(_made(point, setup))
+        harness = _made(point, setup)
+        if harness.name != point.name:
+            raise CannotStartError(f"{_described(point)} calls itself {harness.name!r}")
+        harnesses.append(harness)
     return harnesses
+
+
+def load_one(value: str, setup: Setup) -> Harness:
+    """The harness that `value`, a `module:callable`, makes. Raises `CannotStartError`."""
+    return _made(EntryPoint(value, value, GROUP), setup)
 
 
 def _made(point: EntryPoint, setup: Setup) -> Harness:
@@ -50,8 +57,6 @@ def _made(point: EntryPoint, setup: Setup) -> Harness:
         raise CannotStartError(f"{_described(point)} has no {', '.join(lacking)}")
     if lacking := [name for name in ("name", "fold") if not _is_text(harness, name)]:
         raise CannotStartError(f"{_described(point)} has no text as its {', '.join(lacking)}")
-    if harness.name != point.name:
-        raise CannotStartError(f"{_described(point)} calls itself {harness.name!r}")
     made: Harness = harness
     return made
 
