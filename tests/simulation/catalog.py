@@ -12,7 +12,7 @@ SMALL: Final = "sim-small"
 WINDOW: Final = 1_900
 """Tokens of the small one, of which the tools alone take half."""
 
-_PRICE: Final = Price(
+PRICE: Final = Price(
     input=2_000_000, output=10_000_000, cache_read=200_000,
     cache_write_5m=2_500_000, cache_write_1h=4_000_000,
 )  # fmt: skip
@@ -21,9 +21,9 @@ _PRICE: Final = Price(
 def catalogue() -> Catalogue:
     """What the services know of models."""
     models = {
-        LARGE: Model(LARGE, LARGE, price=_PRICE, mid_conversation_system=True, known=True),
+        LARGE: Model(LARGE, LARGE, price=PRICE, mid_conversation_system=True, known=True),
         SMALL: Model(
-            SMALL, SMALL, context_window=WINDOW, price=_PRICE, mid_conversation_system=True,
+            SMALL, SMALL, context_window=WINDOW, price=PRICE, mid_conversation_system=True,
             known=True,
         ),
     }  # fmt: skip

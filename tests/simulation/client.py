@@ -13,6 +13,7 @@ from chassis.errors import DroverError, Reason
 from chassis.grpc.status import from_rpc_error
 from drover.event.v1.agent_event_pb2 import EVALUATED_PERMISSION_ASK
 from drover.event.v1.event_pb2 import Event
+from drover.event.v1.usage_pb2 import MonetaryAmount
 from drover.event.v1.user_event_pb2 import CONFIRMATION_RESULT_ALLOW, CONFIRMATION_RESULT_DENY
 from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
@@ -43,6 +44,8 @@ class Told:
     seen: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     archived: bool = False
+    # Cents that the session was created with, 0 for no budget.
+    budget: int = 0
 
 
 class Client:
@@ -58,7 +61,7 @@ class Client:
         self._stub = SessionServiceStub(
             world.network.channel(world.client_life, "session")  # type: ignore[arg-type]
         )
-        self._sent = 0
+        self._sent = self._cap = 0
         self._tasks: asyncio.TaskGroup
         self.told = Told()
         self.patience = 0.9
@@ -69,6 +72,10 @@ class Client:
         async with asyncio.TaskGroup() as self._tasks:
             request = pb.CreateSessionRequest(environment_id=ENVIRONMENT_ID)
             request.agent.agent.id = AGENT_ID
+            if self._rng.random() < 0.4:
+                self.told.budget = 1 + int(self._rng.random() * 5)
+                self._cap = self.told.budget
+                request.budget.max_list_cost.CopyFrom(_cents(self._cap))
             initial = [self._message()] if self._rng.random() < 0.5 else []
             request.initial_events.extend(initial)
             key = metadata(self._key())
@@ -98,8 +105,12 @@ class Client:
             await self._send(self._message(), self._message())
         elif draw < 0.78:
             await self._send(self._interrupt())
-        elif draw < 0.85:
+        elif draw < 0.83:
             await self._send(self._interrupt(), self._message())
+        elif draw < 0.87:
+            await self._send(self._message(), self._system())
+        elif draw < 0.89:
+            await self._send(self._system())
         elif draw < 0.93:
             await self._update(pb.UpdateSessionRequest(title=f"title {self._next()}"))
         else:
@@ -118,6 +129,11 @@ class Client:
     def _message(self) -> Event:
         event, words = self._event(), " and more" * int(self._rng.random() ** 4 * 60)
         event.user_message.content.add().text.text = f"message {event.id}{words}"
+        return event
+
+    def _system(self) -> Event:
+        event = self._event()
+        event.system_message.content.add().text = f"from the operator: {event.id}"
         return event
 
     def _interrupt(self) -> Event:
@@ -188,6 +204,19 @@ class Client:
             self._tasks.create_task(self._answer(event.id, custom=False))
         elif kind == "agent_custom_tool_use":
             self._tasks.create_task(self._answer(event.id, custom=True))
+        elif kind == "session_status_idle":
+            reason = event.session_status_idle.stop_reason
+            if reason.HasField("budget_reached") and self._rng.random() < self.patience:
+                self._tasks.create_task(self._pay())
+
+    async def _pay(self) -> None:
+        await asyncio.sleep(2 * self._rng.random())
+        request = pb.UpdateSessionRequest()
+        request.update_mask.paths.append("budget")
+        if self._rng.random() < 0.8:
+            self._cap += 1 + int(3 * self._rng.random())
+            request.budget.max_list_cost.CopyFrom(_cents(self._cap))
+        await self._update(request)
 
     async def _answer(self, call_id: str, *, custom: bool) -> None:
         if self._rng.random() > self.patience:
@@ -205,7 +234,10 @@ class Client:
                 event.user_tool_confirmation.tool_use_id = call_id
                 event.user_tool_confirmation.result = CONFIRMATION_RESULT_DENY
                 event.user_tool_confirmation.deny_message = "not now"
-            await self._send(event)
+            if custom and self._rng.random() < 0.2:
+                await self._send(event, self._system())
+            else:
+                await self._send(event)
 
     # what it sees
 
@@ -256,3 +288,7 @@ class Client:
             if not final.startswith(previews[event.id]):
                 told.faults.append(f"the preview of {event.id} was no prefix of it")
         self._heed(event)
+
+
+def _cents(amount: int) -> MonetaryAmount:
+    return MonetaryAmount(amount=str(amount), currency="USD")

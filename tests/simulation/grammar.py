@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from drover.event.v1.session_event_pb2 import RETRY_STATUS_TYPE_RETRYING
+from tests.simulation.catalog import PRICE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,13 +14,18 @@ if TYPE_CHECKING:
     from drover.event.v1.event_pb2 import Event
 
 _AGENTS = {"agent_message", "agent_thinking", "agent_tool_use", "agent_custom_tool_use"}
+PICO_PER_CENT = 10**10
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens")
 
 
 class Grammar:
-    """Reads one log from its start. `faults` is what is wrong with it."""
+    """Reads one log from its start, of a session with a budget in cents (0 for none).
 
-    def __init__(self, log: Sequence[Event]) -> None:
+    `faults` is what is wrong with it.
+    """
+
+    def __init__(self, log: Sequence[Event], budget: int) -> None:
+        self._cap = budget
         self.faults: list[str] = []
         self.open_calls: dict[str, Event] = {}
         self.results: dict[str, Event] = {}
@@ -73,6 +79,9 @@ class Grammar:
     def _span_model_request_start(self, event: Event) -> None:
         if self._status != "running":
             self._fault(f"while {self._status}")
+        spent = self.used["input_tokens"] * PRICE.input + self.used["output_tokens"] * PRICE.output
+        if self._cap and spent >= self._cap * PICO_PER_CENT:
+            self._fault(f"{spent} pico-dollars are spent, of {self._cap} cents")
         if self._request:
             if self._beside or self._said:
                 self._fault("the one before has no end")
@@ -129,8 +138,11 @@ class Grammar:
         self.stops[f"stop {idle.WhichOneof('reason')}"] += 1
         if self._before() != "session_usage" or self._before(2) != "session_thread_status_idle":
             self._fault(f"behind {self._before(2)}, {self._before()}")
-        elif self._log[self._at - 2].session_thread_status_idle.stop_reason != idle:
-            self._fault("the thread gives another reason")
+        else:
+            thread = self._log[self._at - 2].session_thread_status_idle.stop_reason
+            at_budget = idle.HasField("budget_reached") and thread.HasField("end_turn")
+            if thread != idle and not at_budget:
+                self._fault("the thread gives another reason")
         if self._request:
             self._fault("a model request has no end")
         if idle.HasField("requires_action"):
@@ -139,7 +151,19 @@ class Grammar:
                 self._fault(f"waits for {sorted(waits)}, open are {sorted(self.open_calls)}")
         elif self.open_calls:
             self._fault(f"calls without a result: {list(self.open_calls)}")
+        if idle.HasField("budget_reached"):
+            usage = self._log[self._at - 1].session_usage
+            cap = int(usage.budget.max_list_cost.amount or 0)
+            if cap != self._cap or usage.usage.exact_list_cost < cap * PICO_PER_CENT:
+                self._fault(f"at {usage.usage.exact_list_cost} of {self._cap} cents, said {cap}")
         self._status = "idle"
+
+    def _session_updated(self, event: Event) -> None:
+        changed = event.session_updated
+        if changed.HasField("budget"):
+            self._cap = int(changed.budget.max_list_cost.amount)
+        elif changed.budget_removed:
+            self._cap = 0
 
     def _session_error(self, event: Event) -> None:
         retrying = event.session_error.error.retry_status.type == RETRY_STATUS_TYPE_RETRYING

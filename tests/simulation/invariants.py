@@ -106,13 +106,13 @@ def at_the_end(world: World, clients: list[Client]) -> list[str]:
             faults.append(f"session {session_id} is gone")
             continue
         log = [parsed(body) for _, body in kept.log]
-        grammar = Grammar(log)
+        grammar = Grammar(log, client.told.budget)
         world.counts.update(grammar.stops)
         found = list(grammar.faults)
         found += _promises(client, log, kept)
         found += _effects(grammar, effects)
         found += _usage(grammar, kept)
-        found += replay.faults_of(world, session_id, log)
+        found += replay.faults_of(world, client.told, log)
         faults += [f"{session_id}: {fault}" for fault in found]
     return faults
 

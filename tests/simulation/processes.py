@@ -158,6 +158,7 @@ class BrainProcess:
                 clock=world.loop,
                 ids=world.authors.new_id,
                 points=NoSyncPoints(),
+                models=world.models,
             ),
             cache=self.cache,
             checkpointing=Checkpointing(world.harnesses, sender.send, metrics),
@@ -210,7 +211,7 @@ class HandsProcess:
 
 def harnesses(models: Catalogue) -> HarnessRegistry:
     """The harnesses that ship; turns are short, so that their limit is met, too."""
-    setup = Setup(models=models, max_output_tokens=1000, limits=Limits(requests=12))
+    setup = Setup(models=models, max_output_tokens=1000, limits=Limits(requests=12, prices=models))
     standard = StandardHarness(
         max_output_tokens=setup.max_output_tokens, limits=setup.limits, models=models
     )

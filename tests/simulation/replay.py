@@ -6,7 +6,8 @@ import dataclasses
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from services.session.domain import lifecycle, view
+from chassis.context import DEFAULT_WORKSPACE
+from services.session.domain import budget, lifecycle, view
 from services.session.domain.session import SessionRef
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from drover.event.v1.event_pb2 import Event
     from drover.session.v1.session_pb2 import Session
     from services.brain.domain.state import State
+    from tests.simulation.client import Told
     from tests.simulation.model import Asked
     from tests.simulation.work import Work
     from tests.simulation.world import World
@@ -23,19 +25,23 @@ if TYPE_CHECKING:
 _OWN = frozenset({"agent", "permissions", "usage", "prefix", "transcript", "seq"})
 
 
-def born(world: World, session_id: str) -> Session:
+def born(world: World, told: Told) -> Session:
     """The session as it was before anything was changed about it."""
-    ref = SessionRef("wrkspc_default", session_id)
+    ref = SessionRef(DEFAULT_WORKSPACE, told.session_id)
     snapshot = world.disk.tables.run(lambda tx: lifecycle.read(tx, ref), keep=False)
     session = view.session(snapshot)
     session.agent.CopyFrom(world.agents.agent)
+    session.ClearField("budget")
+    if told.budget:
+        session.budget.CopyFrom(budget.message(told.budget))
     return session
 
 
-def faults_of(world: World, session_id: str, log: Sequence[Event]) -> list[str]:
+def faults_of(world: World, told: Told, log: Sequence[Event]) -> list[str]:
     """Where bytes that a model was sent, or a state that a brain kept, are not the log's."""
     harness = world.harness
-    state = harness.begin(born(world, session_id))
+    session_id = told.session_id
+    state = harness.begin(born(world, told))
     kept = {
         cached.state.seq: (name, cached.state)
         for name, process in world.processes.items()

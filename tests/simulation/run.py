@@ -6,6 +6,7 @@ import asyncio
 import gc
 import random
 import sys
+import traceback
 import warnings
 from collections import Counter
 from contextlib import ExitStack, contextmanager
@@ -66,6 +67,8 @@ def simulate(seed: int, *, mutations: Mutations = NONE) -> Outcome:
             world.loop.run_until_complete(main)
         except DeadlockError as error:
             faults.append(str(error))
+        except Exception as error:  # noqa: BLE001  # a run that breaks is one that failed
+            faults.append("".join(traceback.format_exception(error)[-12:]))
         faults = [*watcher.faults, *faults, *world.model.faults, *world.failures]
         faults += world.network.failures
         digest, steps, seconds = world.trace.digest(), world.loop.steps, world.loop.time()

@@ -9,6 +9,7 @@ import pytest
 from chassis.errors import DroverError, Reason
 from drover.session.v1.lease_pb2 import AppendEvents
 from tests.doubles.scripted_model import Reply, response, text, tool
+from tests.integration.brain.agents import custom_tool
 from tests.integration.brain.conftest import Rig
 
 APPENDS_OF_A_TOOL_TURN = 4
@@ -108,6 +109,31 @@ async def test_input_that_comes_while_disconnected_is_seen_on_return(rig: Rig) -
         session.interrupt()
         await woken
     assert session.log[-4].HasField("user_interrupt")
+
+
+async def test_release_refused_for_an_answer_that_came_while_disconnected_is_no_error(
+    rig: Rig,
+) -> None:
+    session = rig.session(custom_tool("ask_user"))
+    rig.model.say(tool("ask_user", {}, "toolu_1"), tool("ask_user", {}, "toolu_2"))
+    rig.model.say(text("Thanks."))
+    session.message("Ask twice")
+    brain = await rig.brain()
+    await rig.wake(session, brain)
+    idle = session.log[-1].session_status_idle
+    first, second = idle.stop_reason.requires_action.event_ids
+
+    def answer_second(append: AppendEvents) -> bool:
+        if append.release:
+            session.connection = None  # nobody can be told of it
+            session.answer(second, "two")
+        return append.release
+
+    session.break_before = answer_second
+    session.answer(first, "one")
+    await rig.wake(session, brain)
+    assert session.kinds.count("session_status_idle") == 2
+    assert session.log[-1].session_status_idle.stop_reason.HasField("end_turn")
 
 
 async def test_brain_that_lost_its_lease_stops_and_emits_nothing(rig: Rig) -> None:
