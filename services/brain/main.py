@@ -23,6 +23,8 @@ from drover.session.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
 from services.brain.clients.checkpoints import CheckpointSender
 from services.brain.domain.decision import Limits
+from services.brain.harness.clearing import ClearingPolicy
+from services.brain.harness.compaction import CompactionPolicy
 from services.brain.harness.port import Setup
 from services.brain.harness.registry import assemble
 from services.brain.loop.checkpoints import Checkpointing
@@ -61,6 +63,14 @@ async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
             models=models,
             max_output_tokens=settings.max_output_tokens,
             limits=Limits(requests=settings.max_requests_per_turn, prices=models),
+            clearing=ClearingPolicy(
+                begin=settings.clear_at, least=settings.clear_least, keep=settings.clear_keep
+            ),
+            compaction=CompactionPolicy(
+                begin=settings.compact_at,
+                tail=settings.compact_tail,
+                reply=settings.max_output_tokens,
+            ),
         )
     )
     registry = await exposed(settings.metrics_listen, stack)

@@ -32,6 +32,33 @@ class BrainSettings(Settings):
     model_attempts: int = Field(
         default=8, ge=1, description="Times a model request is made before the turn is given up."
     )
+    clear_at: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="Share of the model's window at which old tool results are cleared.",
+    )
+    clear_least: float = Field(
+        default=0.1,
+        gt=0,
+        le=1,
+        description="Share of the window that clearing must free, or it is left.",
+    )
+    clear_keep: int = Field(
+        default=6, ge=0, description="Large tool results that are kept, counted from the newest."
+    )
+    compact_at: float = Field(
+        default=0.8,
+        gt=0,
+        le=1,
+        description="Share of the model's window at which the conversation is summarised.",
+    )
+    compact_tail: float = Field(
+        default=0.1,
+        gt=0,
+        lt=1,
+        description="Share of the window that the newest messages may take beside a summary.",
+    )
     judge_seconds: float = Field(
         default=60.0,
         gt=0,

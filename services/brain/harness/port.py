@@ -12,18 +12,23 @@ if TYPE_CHECKING:
     from drover.session.v1.session_pb2 import Session
     from services.brain.domain.decision import Decision, Limits, Mine
     from services.brain.domain.state import State
+    from services.brain.harness.clearing import ClearingPolicy
+    from services.brain.harness.compaction import CompactionPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What a harness is made with: what is known of models, and the operator's limits.
 
-    `max_output_tokens` bounds one reply of a model that can write as many.
+    `max_output_tokens` bounds one reply of a model that can write as many. `clearing` and
+    `compaction` are for harnesses that make room in the model's window; None means their defaults.
     """
 
     models: Catalogue
     max_output_tokens: int
     limits: Limits
+    clearing: ClearingPolicy | None = None
+    compaction: CompactionPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)

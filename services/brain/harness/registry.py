@@ -28,7 +28,11 @@ def assemble(setup: Setup) -> HarnessRegistry:
     Raises `CannotStartError` for an installed one that is none.
     """
     standard = StandardHarness(
-        max_output_tokens=setup.max_output_tokens, limits=setup.limits, models=setup.models
+        max_output_tokens=setup.max_output_tokens,
+        limits=setup.limits,
+        models=setup.models,
+        clearing=setup.clearing,
+        compaction=setup.compaction,
     )
     minimal = MinimalHarness(setup)
     others = plugins.installed(setup, taken=(standard.name, minimal.name))
