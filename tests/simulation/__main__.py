@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
 import time
 from collections import Counter
+from typing import TYPE_CHECKING
 
-from tests.simulation.run import simulate
+from tests.simulation.run import Outcome, simulate, untraced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _each(seeds: range, jobs: int) -> Iterator[Outcome]:
+    if jobs == 1:
+        yield from map(untraced, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(untraced, seeds, chunksize=20)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("seed", type=int, help="the seed, or the first of many")
     parser.add_argument("--count", type=int, default=0, help="run so many seeds; print no trace")
+    parser.add_argument("--jobs", type=int, default=1, help="processes to run many seeds in")
     chosen = parser.parse_args()
     if not chosen.count:
         outcome = simulate(chosen.seed)
@@ -21,10 +35,10 @@ def main() -> int:
             print(line)  # noqa: T201
         print(outcome)  # noqa: T201
         return bool(outcome.faults)
+    seeds = range(chosen.seed, chosen.seed + chosen.count)
     started, bad, events = time.perf_counter(), 0, 0
     counts: Counter[str] = Counter()
-    for seed in range(chosen.seed, chosen.seed + chosen.count):
-        outcome = simulate(seed)
+    for outcome in _each(seeds, chosen.jobs):
         events += outcome.events
         counts += outcome.counts
         if outcome.faults:

@@ -70,9 +70,9 @@ class Faults:
         brain = BRAINS[int(rng.random() * 2)]
         if draw < 0.25:
             self._doom(brain)
-        elif draw < 0.33:
+        elif draw < 0.32:
             self._doom("session")
-        elif draw < 0.41:
+        elif draw < 0.44:
             self._doom("hands")
         elif draw < 0.58:
             self._suspend(brain, 16 * rng.random())

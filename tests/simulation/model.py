@@ -60,6 +60,8 @@ class Temper:
 class Model:
     """Implements `ModelClient` for every brain. `faults` is what was wrong with requests."""
 
+    provider = "simulation"
+
     def __init__(self, loop: SimLoop, rng: Random, trace: Trace) -> None:
         self._loop = loop
         self._rng = rng

@@ -7,7 +7,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from chassis.context import DEFAULT_WORKSPACE
-from services.session.domain import budget, lifecycle, view
+from services.brain.domain.decision import NOBODY, GoIdle, Release, Stop
+from services.session.domain import budget, inbox, lifecycle, view
 from services.session.domain.session import SessionRef
 
 if TYPE_CHECKING:
@@ -60,7 +61,17 @@ def faults_of(world: World, told: Told, log: Sequence[Event]) -> list[str]:
         if event.seq in kept:
             name, warm = kept[event.seq]
             faults += [f"{name}: {one}" for one in _differences(state, warm)]
+    faults += _left_undone(world, state)
     return faults + _unexplained(world.model.asked, session_id, due, last)
+
+
+def _left_undone(world: World, state: State) -> list[str]:
+    """Whether a brain that is woken now would find something to do."""
+    kept = world.disk.tables.sessions[state.session_id].state
+    decision = world.harness.decide(state, inbox.summary(kept.waiting), NOBODY)
+    if isinstance(decision, Release | Stop | GoIdle):
+        return []
+    return [f"at rest, and yet there is something to do: {type(decision).__name__}"]
 
 
 def _differences(cold: State, warm: State) -> list[str]:

@@ -82,6 +82,13 @@ def simulate(seed: int, *, mutations: Mutations = NONE) -> Outcome:
     return Outcome(seed, faults, digest, seconds, steps, events, counts, world.trace)
 
 
+def untraced(seed: int) -> Outcome:
+    """As `simulate`, without the trace: what may be sent to another process."""
+    outcome = simulate(seed)
+    outcome.trace = None
+    return outcome
+
+
 async def _live(world: World, clients: list[Client], faults: list[str]) -> None:
     loop = world.loop
     trouble = Faults(world)
