@@ -87,6 +87,8 @@ def response(
 class ScriptedModel:
     """Implements `ModelClient`: replies are used in order, request bodies are kept."""
 
+    provider = "anthropic"
+
     def __init__(self) -> None:
         self.replies: deque[Reply] = deque()
         self.bodies: list[bytes] = []

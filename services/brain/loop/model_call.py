@@ -99,7 +99,7 @@ class ModelCall:
         return self._interrupted
 
     async def _stream(self, request: ModelRequest) -> list[Event]:
-        with spans.chat(self._state, request.model) as span:
+        with spans.chat(self._state, request.model, self._model.provider) as span:
             try:
                 await self._read(request)
             except ModelError as error:

@@ -44,7 +44,7 @@ def invoke_agent(state: State) -> Scope:
     )
 
 
-def chat(state: State, model: str) -> Scope:
+def chat(state: State, model: str, provider: str) -> Scope:
     """The span of one model request."""
     if not tracing.enabled():
         return _OFF
@@ -53,7 +53,7 @@ def chat(state: State, model: str) -> Scope:
         SpanKind.CLIENT,
         {
             genai.OPERATION_NAME: genai.CHAT,
-            genai.PROVIDER_NAME: "anthropic",
+            genai.PROVIDER_NAME: provider,
             genai.REQUEST_MODEL: model,
             genai.REQUEST_STREAM: True,
             genai.CONVERSATION_ID: state.session_id,

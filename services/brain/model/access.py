@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from chassis.errors import CannotStartError
 from chassis.secret import Secret
 from services.brain.model.anthropic_client import AnthropicModelClient
-from services.brain.model.bedrock import BOTO3, Bedrock
+from services.brain.model.bedrock import AWS_BEDROCK, BOTO3, Bedrock
 from services.brain.model.platform import AnthropicApi, MessagesApi
 from services.brain.model.vertex import GOOGLE_AUTH, Vertex
 
@@ -51,6 +51,7 @@ _PLATFORMS: Final[Mapping[Provider, Callable[[], Platform]]] = MappingProxyType(
             "anthropic.lib.bedrock",
             "AsyncAnthropicBedrockMantle",
             advice="AWS_REGION and the AWS credentials (or AWS_BEARER_TOKEN_BEDROCK)",
+            provider=AWS_BEDROCK,
             libraries=BOTO3,
         ),
         Provider.AWS: lambda: MessagesApi(

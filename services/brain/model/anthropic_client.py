@@ -52,6 +52,11 @@ class AnthropicModelClient:
         self._building = asyncio.Lock()
         self._client: anthropic.AsyncAnthropic | None = None
 
+    @property
+    def provider(self) -> str:
+        """See `ModelClient.provider`."""
+        return self._platform.provider
+
     async def prepare(self) -> None:
         """Import and build the SDK's client now, off the event loop: about a second of work.
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from services.brain.model.platform import Frame
 
+AWS_BEDROCK: Final = "aws.bedrock"
 BOTO3: Final = {"boto3": "bedrock"}
 
 # Exceptions of `InvokeModelWithResponseStream`, in the words of the Messages API.
@@ -52,6 +53,7 @@ class Bedrock:
     ANTHROPIC_BEDROCK_BASE_URL.
     """
 
+    provider = AWS_BEDROCK
     content_type = "application/vnd.amazon.eventstream"
     advice = (
         "AWS_REGION, the AWS credentials (or AWS_BEARER_TOKEN_BEDROCK), "

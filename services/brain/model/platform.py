@@ -48,6 +48,11 @@ class Platform(Protocol):
     """One place that serves models. Nothing here is imported or built before it is needed."""
 
     @property
+    def provider(self) -> str:
+        """Its name in the GenAI conventions."""
+        ...
+
+    @property
     def content_type(self) -> str:
         """What the answer to a stream's request begins its content type with."""
         ...
@@ -93,11 +98,13 @@ class MessagesApi:
         client: str,
         *,
         advice: str,
+        provider: str = "anthropic",
         libraries: Mapping[str, str] | None = None,
     ) -> None:
         self._module = module
         self._client = client
         self.advice = advice
+        self.provider = provider
         self.libraries: Mapping[str, str] = libraries or {}
 
     def build(self, timeout: httpx2.Timeout) -> anthropic.AsyncAnthropic:

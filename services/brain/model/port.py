@@ -66,6 +66,11 @@ class ModelError(Exception):
 class ModelClient(Protocol):
     """A server that speaks the Messages API, whoever runs it."""
 
+    @property
+    def provider(self) -> str:
+        """Who serves the models, in the words of the GenAI conventions (`gen_ai.provider.name`)."""
+        ...
+
     def stream(
         self, body: bytes, *, betas: Sequence[str] = ()
     ) -> AbstractAsyncContextManager[AsyncIterator[Mapping[str, Any]]]:

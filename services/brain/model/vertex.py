@@ -36,6 +36,7 @@ class Vertex(MessagesApi):
                 "CLOUD_ML_REGION, ANTHROPIC_VERTEX_PROJECT_ID, the Google credentials "
                 "(GOOGLE_APPLICATION_CREDENTIALS), and the project's access to the model"
             ),
+            provider="gcp.vertex_ai",
             libraries=GOOGLE_AUTH,
         )
 

@@ -244,6 +244,18 @@ def test_doctor_says_which_model_agents_will_use() -> None:
     assert machine.model({"ANTHROPIC_BASE_URL": "nonsense"}).verdict is Verdict.OPTIONAL
 
 
+def test_doctor_says_which_cloud_serves_the_models_and_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of_bedrock = {"DROVER_MODEL_PROVIDER": "bedrock", "ANTHROPIC_API_KEY": "sk-secret"}
+    assert machine.model(of_bedrock).verdict is Verdict.FINE
+    assert "bedrock" in machine.model(of_bedrock).detail
+    monkeypatch.setattr(machine, "find_spec", lambda _name: None)
+    lacking = machine.model(of_bedrock)
+    assert lacking.verdict is Verdict.MISSING
+    assert "drover[bedrock]" in lacking.remedy
+
+
 def test_doctor_asks_the_docker_engine_itself(tmp_path: Path) -> None:
     finding = machine.docker({"DOCKER_HOST": f"unix://{tmp_path / 'none.sock'}"})
     assert finding.verdict is Verdict.OPTIONAL
