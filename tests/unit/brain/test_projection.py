@@ -14,6 +14,7 @@ from services.brain.domain.decision import NOBODY
 from services.brain.domain.projection import correct
 from services.brain.domain.state import State
 from tests.doubles.api_history import check_history
+from tests.doubles.prompt_cache import PromptCache
 from tests.unit.brain import logs
 from tests.unit.brain.logs import HARNESS, World, fold
 
@@ -73,6 +74,26 @@ def test_every_request_is_one_that_the_api_takes(seed: int) -> None:
             i for i in range(before, -1, -1) if world.log[i].HasField("span_model_request_start")
         )
         check_history(json.loads(HARNESS.request(fold(world.session, world.log[: start + 1])).body))
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS)
+def test_every_request_reads_all_of_the_one_before_from_the_cache(seed: int) -> None:
+    world, cache = World(seed), PromptCache()
+    had = 0
+    for _ in range(150):
+        if world.state.request and world.state.request == world.request:
+            found = cache.send(HARNESS.request(world.state).body)
+            assert found.input_tokens == 0
+            assert found.cache_read >= had
+            had = found.total
+        before = len(world.log)
+        world.step()
+        if any(
+            event.span_model_request_end.stop_reason == "refusal" for event in world.log[before:]
+        ):
+            # It takes its turn out of the context.
+            had = 0
 
 
 @settings(max_examples=150, deadline=None)
