@@ -54,16 +54,16 @@ def stack(live_stack: Stack) -> Iterator[Stack]:
     live_stack.model.reset()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def fault_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One stack for a module that kills its services."""
+    """One stack for every test that kills its services."""
     with running_stack(tmp_path_factory.mktemp("fault")) as stack:
         yield stack
 
 
 @pytest.fixture
 def own_stack(fault_stack: Stack) -> Iterator[Stack]:
-    """A module's stack, whole again and with a script of its own."""
+    """The stack whose services may be killed, whole again and with a script of its own."""
     fault_stack.wait_ready()
     fault_stack.model.reset()
     yield fault_stack

@@ -13,7 +13,7 @@ from collections import Counter
 
 import pytest
 
-from tests.doubles.soak import share
+from tests.doubles.soak import limit, share
 from tests.simulation import mutations
 from tests.simulation.run import simulate
 
@@ -48,7 +48,7 @@ SEEN = (
 )
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(limit(150))
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_simulation_holds_all_invariants(part: int) -> None:
     count = round(share(WHOLE)) // PARTS

@@ -18,7 +18,7 @@ from tests.e2e.driving import TOOLSET, new_session, run_turn, send, texts
 from tests.e2e.replicas import Replicas
 from tests.e2e.stack import running_stack
 from tests.fault.fleet import running_fleet
-from tests.fault.test_storm import Storm, log_at_rest, worker_of_many_moods
+from tests.fault.storm import Storm, check, log_at_rest, worker_of_many_moods
 
 SOAK_SECONDS = 120.0
 LONG = 20.0
@@ -29,7 +29,9 @@ ASKING = {**TOOLSET, "default_config": {"permission_policy": {"type": "always_as
 
 
 @pytest.mark.timeout(limit(180))
-def test_storm_leaves_no_session_standing(tmp_path: Path) -> None:
+def test_storm_of_kills_loses_nothing_runs_nothing_twice_and_leaves_no_session_standing(
+    tmp_path: Path,
+) -> None:
     with running_stack(tmp_path, DROVER_STUCK_SESSION_SECONDS=str(LONG)) as stack:
         stack.model.default(worker_of_many_moods)
         with stack.client() as client:
@@ -39,6 +41,7 @@ def test_storm_leaves_no_session_standing(tmp_path: Path) -> None:
             logs = {session: log_at_rest(client, session) for session in storm.sessions}
         told = _told(tmp_path / "logs" / "session.log")
         assert told == [], _dump(told, logs)
+        check(storm, logs)
 
 
 def _seconds() -> float:

@@ -13,7 +13,7 @@ from anthropic import Anthropic
 
 from services.brain.loop.sync_points import Point
 from tests.doubles.messages_api import Reply, Request, ToolUse, Usage, tools
-from tests.doubles.soak import share
+from tests.doubles.soak import limit, share
 from tests.e2e.driving import history, new_session, send
 from tests.e2e.stack import Stack, running_stack
 
@@ -95,7 +95,7 @@ def lost(log: list[Any]) -> int:
     return sum(bool(event.is_error) for event in ends)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(limit(120))
 @pytest.mark.parametrize("seed", range(max(1, round(share(4)))))
 def test_agent_that_loops_for_cost_makes_no_request_at_the_cap_whoever_dies(
     bomb: Bomb, seed: int

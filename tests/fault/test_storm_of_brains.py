@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.doubles.seeds import chosen_seed
-from tests.doubles.soak import share
+from tests.doubles.soak import limit, share
 from tests.e2e.driving import history, texts
 from tests.e2e.stack import Stack, running_stack
 from tests.fault.spree import Plan, Spree, follow_the_plan
@@ -28,7 +28,7 @@ def spree_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-@pytest.mark.timeout(900)  # all of it, on a busy machine
+@pytest.mark.timeout(limit(180))
 def test_every_turn_ends_and_every_command_ran_once_or_is_reported_unknown(
     spree_stack: Stack,
 ) -> None:
