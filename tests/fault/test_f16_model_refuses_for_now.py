@@ -20,11 +20,13 @@ from drover.event.v1.session_event_pb2 import (
     RETRY_STATUS_TYPE_RETRYING,
 )
 from services.brain.loop.retry import RetryPolicy
+from services.brain.loop.sync_points import Point
 from services.brain.model.anthropic_client import AnthropicModelClient
 from services.brain.model.platform import AnthropicApi
 from tests.doubles.messages_api import MessagesApi, Reply, Request, error, running, text
 from tests.integration.brain import conftest
 from tests.integration.brain.conftest import Rig
+from tests.integration.brain.test_recovery import kill_at
 
 rig = conftest.rig
 
@@ -132,6 +134,20 @@ async def test_f16_failures_in_a_row_are_counted_anew_after_a_success(
         session.message(f"Message {number}")
         await real.wake(session, brain)
     assert session.kinds.count("agent_message") == 2
+
+
+async def test_f16_a_brain_that_takes_over_waits_for_as_long_as_was_asked(
+    real: Rig, api: MessagesApi
+) -> None:
+    api.script(error(529, retry_after=40), text("Back again."))
+    session, policy = real.session(), impatient()
+    session.message("Hi")
+    assert await kill_at(real, session, Point.BEFORE_RETRY, 1)
+    session.revoke()
+    await real.wake(session, await real.brain(retry=policy))
+    (wait,) = policy.waits
+    assert 40 <= wait <= 46
+    assert session.log[-1].session_status_idle.stop_reason.HasField("end_turn")
 
 
 async def test_f16_the_wait_is_kept(real: Rig, api: MessagesApi) -> None:

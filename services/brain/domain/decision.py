@@ -70,7 +70,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class TakeControl:
-    """Take the answers that wait, and catch up with a log that has grown."""
+    """Take the confirmations that wait, and catch up with a log that has grown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,13 @@ class EnterRunning:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Wait before the next attempt, of which this many have failed."""
+    """Wait before the next attempt, of which this many have failed.
+
+    `retry_after` is the wait in seconds that the server asked for, 0 where it named none.
+    """
 
     failures: int
+    retry_after: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +272,7 @@ def _ask(state: State, mine: Mine, limits: Limits) -> Decision:
             )
         )
     if state.status is Status.RESCHEDULING and not mine.rested:
-        return Rest(state.failures)
+        return Rest(state.failures, state.retry_after)
     if state.status is not Status.RUNNING:
         return EnterRunning()
     return Compact() if state.context.compacting else CallModel()

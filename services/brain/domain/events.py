@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Final
 
 from drover.event.v1.agent_event_pb2 import AgentThreadContextCompacted, AgentToolResult
 from drover.event.v1.content_pb2 import ContentBlock, TextBlock
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
     from chassis.ids import IdSource
     from drover.event.v1.usage_pb2 import Budget, UsageSnapshot
+
+_LONGEST: Final = 1e9
+"""Seconds that a server may ask one to wait for, as far as they are written down."""
 
 
 def text(value: str) -> ContentBlock:
@@ -154,13 +158,16 @@ class EventFactory:
             agent_thread_context_compacted=AgentThreadContextCompacted(summary=summary),
         )
 
-    def error(self, error: SessionError, *, retrying: bool) -> Event:
-        """An error, and whether the session goes on by itself."""
+    def error(
+        self, error: SessionError, *, retrying: bool, retry_after: float | None = None
+    ) -> Event:
+        """An error, and whether the session goes on by itself; after the time that was asked."""
         stamped = SessionError()
         stamped.CopyFrom(error)
         stamped.retry_status.CopyFrom(
             RetryStatus(
-                type=RETRY_STATUS_TYPE_RETRYING if retrying else RETRY_STATUS_TYPE_EXHAUSTED
+                type=RETRY_STATUS_TYPE_RETRYING if retrying else RETRY_STATUS_TYPE_EXHAUSTED,
+                asked_ms=math.ceil(min(retry_after or 0.0, _LONGEST) * 1000),
             )
         )
         return Event(id=self.new_id(), session_error=SessionErrorEvent(error=stamped))

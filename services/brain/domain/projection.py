@@ -278,6 +278,7 @@ def _error(state: State, event: Event, _at: float) -> None:
     if error.retry_status.type == RETRY_STATUS_TYPE_RETRYING and state.lost:
         state.lost -= 1
         state.failures += 1
+        state.retry_after = error.retry_status.asked_ms / 1000
 
 
 def _usage(state: State, event: Event, at: float) -> None:

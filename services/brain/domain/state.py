@@ -70,6 +70,8 @@ class State:
     continuations: int = 0
     # Failed requests in a row: told of by an error, and lost with the brain that made them.
     failures: int = 0
+    # Seconds that the server of the last one asked to wait for; 0 where it named none.
+    retry_after: float = 0.0
     lost: int = 0
     # Bytes that the harness derives from `agent`.
     prefix: bytes = field(default=b"", metadata=DERIVED)

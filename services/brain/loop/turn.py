@@ -12,6 +12,7 @@ import structlog
 from catalogue.models import Catalogue, unlisted
 from drover.session.v1.lease_pb2 import (
     TAKE_INPUT_ALL,
+    TAKE_INPUT_CONFIRMATIONS,
     TAKE_INPUT_CONTROL,
     TAKE_INPUT_NEXT,
     TAKE_INPUT_UNSPECIFIED,
@@ -108,7 +109,6 @@ class Turns:
         # The model request that this brain has announced and not made yet.
         self._request = ""
         self._rested = False
-        self._retry_after: float | None = None
         self._in_turn = False
         self._span = ExitStack()
 
@@ -159,14 +159,14 @@ class Turns:
                 for call in calls:
                     self._record(call.id, [events.text(call.refusal)], is_error=True)
             case TakeControl():
-                await self._log.exchange(take=TAKE_INPUT_CONTROL)
+                await self._log.exchange(take=TAKE_INPUT_CONFIRMATIONS)
                 await self._ports.points.reach(Point.CONTROL_TAKEN)
             case Interrupt(calls):
                 await self._interrupt(calls)
             case CloseRequest():
                 self._close_request()
-            case Rest(failures):
-                await self._rest(failures)
+            case Rest():
+                await self._rest(decision)
             case GiveUp(error):
                 return await self._give_up(error)
             case GoIdle():
@@ -256,15 +256,16 @@ class Turns:
         told = session_error(error)
         if not (error.retryable or again) or self._ports.retry.exhausted(failures):
             return await self._give_up(told)
-        self._log.add(self._factory.error(told, retrying=True), *self._factory.rescheduled())
-        self._retry_after = error.retry_after
+        self._log.add(
+            self._factory.error(told, retrying=True, retry_after=error.retry_after),
+            *self._factory.rescheduled(),
+        )
         return False
 
-    async def _rest(self, failures: int) -> None:
+    async def _rest(self, rest: Rest) -> None:
         await self._log.flush()
         await self._ports.points.reach(Point.BEFORE_RETRY)
-        delay = self._ports.retry.delay(failures, self._retry_after)
-        self._retry_after = None
+        delay = self._ports.retry.delay(rest.failures, rest.retry_after or None)
         # Input wakes it: the next decision rests again, unless it is an interrupt.
         deadline = self._ports.clock.monotonic() + delay
         while not self._log.waiting.interrupt:
@@ -307,11 +308,11 @@ class Turns:
 
     async def _give_up(self, error: SessionError) -> bool:
         await self._ports.points.reach(Point.BEFORE_GIVING_UP)
-        ack = await self._log.exchange(
-            [self._factory.error(error, retrying=False), *self._idle(events.exhausted(), None)],
-            take=TAKE_INPUT_ALL,
-            release=True,
-        )
+        last = [self._factory.error(error, retrying=False), *self._idle(events.exhausted(), None)]
+        ack = await self._log.exchange(last, take=TAKE_INPUT_ALL, release=True)
+        while ack.input_pending:  # more than is taken at a time
+            await self._log.exchange(take=TAKE_INPUT_ALL)
+            ack = await self._log.exchange(last, take=TAKE_INPUT_ALL, release=True)
         self._end_span()
         return ack.released
 

@@ -146,6 +146,8 @@ def _overflows(text: str) -> bool:
 
 def _described(body: object) -> tuple[str, str]:
     """The error type and message of the API's envelope, or what there is of them."""
+    if isinstance(body, list) and len(body) == 1:
+        body = body[0]  # Google's
     if isinstance(body, dict):
         error: Any = body.get("error")
         if isinstance(error, dict):

@@ -55,6 +55,13 @@ def test_status_and_type_decide_the_kind(
     assert "why" in failure.message
 
 
+def test_googles_errors_are_read_in_a_list_too() -> None:
+    body = [{"error": {"code": 429, "message": "quota is used up", "status": "RESOURCE_EXHAUSTED"}}]
+    failure = refused(429, body, {}, now=lambda: NOW, parse_date=_date)
+    assert (failure.kind, failure.retryable) == (ModelErrorKind.RATE_LIMITED, True)
+    assert "quota is used up" in failure.message
+
+
 def test_the_server_may_overrule_what_is_retried() -> None:
     assert not _refused(529, headers={"x-should-retry": "false"}).retryable
     assert _refused(400, headers={"x-should-retry": "true"}).retryable
