@@ -68,6 +68,7 @@ class FakeSession:
         self.break_before: Callable[[pb.AppendEvents], bool] | None = None
         self.break_after: Callable[[pb.AppendEvents], bool] | None = None
         self.before_append: Callable[[pb.AppendEvents], None] | None = None
+        self.take_at_most = 1000
         self._clock = 1_700_000_000
 
     # What clients do.
@@ -192,7 +193,8 @@ class FakeSession:
         control = [event for event in self.inbox if kind(event) == "user_tool_confirmation"]
         messages = [event for event in self.inbox if kind(event) == "user_message"]
         if take == pb.TAKE_INPUT_ALL:
-            return interrupts + [event for event in self.inbox if event not in interrupts]
+            others = [event for event in self.inbox if event not in interrupts]
+            return interrupts + others[: self.take_at_most]
         if take == pb.TAKE_INPUT_CONTROL:
             return interrupts + control
         if take == pb.TAKE_INPUT_NEXT:

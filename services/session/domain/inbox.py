@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 CONTROL: Final = (InputClass.INTERRUPT, InputClass.CONFIRMATION)
 
+TAKE_BYTES: Final = 16 * 1024 * 1024
+TAKE_EVENTS: Final = 1024
+"""What is taken at a time, at the most, of all that waits. A single event may have more bytes."""
+_FIRST_LOOK: Final = 16
+
 # After these stops a message alone changes nothing: calls, or the budget, are waited for.
 _MESSAGES_WAIT: Final = frozenset({Stop.REQUIRES_ACTION, Stop.BUDGET_REACHED})
 
@@ -40,17 +45,42 @@ def choose(
 ) -> list[InboxEntry]:
     """What a brain that asks for `take` gets, in the order in which it enters the log.
 
-    Interrupts come first, whatever waits before them; then the rest in order.
+    Interrupts come first, whatever waits before them; then the rest in order. All is no more than
+    one acknowledgement carries: who then sees that more waits asks again.
     """
     if take == lease_pb2.TAKE_INPUT_UNSPECIFIED or not waiting.total:
         return []
     if take == lease_pb2.TAKE_INPUT_ALL:
-        return _interrupts_first(tx.waiting(session_id, tuple(InputClass), waiting.total))
+        return _first_of_all(tx, session_id, waiting)
+    if take == lease_pb2.TAKE_INPUT_CONFIRMATIONS:
+        kinds = (InputClass.CONFIRMATION,)
+        return tx.waiting(session_id, kinds, waiting.confirmations)
     control = waiting.interrupts + waiting.confirmations
     chosen = _interrupts_first(tx.waiting(session_id, CONTROL, control)) if control else []
     if take == lease_pb2.TAKE_INPUT_NEXT and waiting.messages and not waiting.interrupts:
         chosen += _next_message(tx.waiting(session_id, (InputClass.MESSAGE,), 2))
     return chosen
+
+
+def everything(tx: Transaction, session_id: str, waiting: Waiting) -> list[InboxEntry]:
+    """All that waits, for a session that ends, in the order in which it enters the log."""
+    return _interrupts_first(tx.waiting(session_id, tuple(InputClass), waiting.total))
+
+
+def _first_of_all(tx: Transaction, session_id: str, waiting: Waiting) -> list[InboxEntry]:
+    """As much of everything as is taken at a time, and one event at least."""
+    interrupts = waiting.interrupts
+    chosen = tx.waiting(session_id, (InputClass.INTERRUPT,), interrupts) if interrupts else []
+    others, limit = (InputClass.CONFIRMATION, InputClass.MESSAGE), _FIRST_LOOK
+    while True:
+        entries, size = tx.waiting(session_id, others, limit), 0
+        for place, entry in enumerate(entries):
+            size += entry.event.ByteSize()
+            if size > TAKE_BYTES and (place or chosen):
+                return chosen + entries[:place]
+        if len(entries) < limit or limit >= TAKE_EVENTS:
+            return chosen + entries
+        limit = min(4 * limit, TAKE_EVENTS)
 
 
 def _next_message(oldest: list[InboxEntry]) -> list[InboxEntry]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from chassis.errors import DroverError, Reason
 from drover.event.v1 import event_pb2, session_event_pb2
-from drover.session.v1 import lease_pb2
 from services.session.domain import event as events_of
 from services.session.domain import inbox, lease, log
 from services.session.domain.accept import EVENT_PREFIX, accept_initial, not_found
@@ -106,7 +105,7 @@ def archive(tx: Transaction, ref: SessionRef, ids: IdSource) -> tuple[Snapshot, 
 
 
 def _flush(tx: Transaction, state: SessionState, now: int) -> list[LogEntry]:
-    waiting = inbox.choose(tx, state.id, state.waiting, lease_pb2.TAKE_INPUT_ALL)
+    waiting = inbox.everything(tx, state.id, state.waiting) if state.waiting.total else []
     entries = [log.stamp(state, entry.event, entry.type, now) for entry in waiting]
     for entry in waiting:
         state.waiting.add(entry.kind, -1)

@@ -48,6 +48,20 @@ async def test_transient_failure_is_shown_and_tried_again(rig: Rig) -> None:
     assert session.log[-1].session_status_idle.stop_reason.HasField("end_turn")
 
 
+async def test_an_inbox_that_is_more_than_one_take_is_flushed_all_the_same(rig: Rig) -> None:
+    session = rig.session()
+    session.take_at_most = 2
+    for _ in range(3):
+        rig.model.fail(overloaded())
+    for number in range(7):
+        session.message(f"{number}")
+    await rig.wake(session)
+    assert session.kinds.count("user_message") == 7
+    assert session.kinds[-4:] == ["session_error", *IDLE]
+    assert session.inbox == []
+    assert not session.held
+
+
 async def test_repeated_failures_end_the_turn_and_flush_the_inbox(rig: Rig) -> None:
     session = rig.session()
     for _ in range(3):

@@ -7,7 +7,7 @@ import pytest
 from chassis.errors import DroverError, Reason
 from drover.event.v1 import event_pb2, session_event_pb2, usage_pb2
 from drover.session.v1 import lease_pb2
-from services.session.domain import lifecycle, view
+from services.session.domain import inbox, lifecycle, view
 from services.session.domain.ports import CallState
 from services.session.domain.session import Status, Stop
 from tests.doubles.session_events import (
@@ -330,3 +330,28 @@ def test_a_terminated_session_needs_no_brain():
     assert not world.state.needs_brain
     assert world.append(generation, take=ALL, release=True).released
     assert world.news[-1].ends
+
+
+def test_of_very_much_input_a_part_is_taken_at_a_time(monkeypatch):
+    monkeypatch.setattr(inbox, "TAKE_BYTES", 1000)
+    words = [f"{number}" + "x" * 300 for number in range(7)]
+    world = World(*map(message, words))
+    generation, taken = world.open(), []
+    world.append(generation, running())
+    world.accept(interrupt())
+    while not (last := world.append(generation, idle(), take=ALL, release=True)).released:
+        assert (last.input_pending, list(last.taken)) == (True, [])
+        taken.append(world.append(generation, take=ALL).taken)
+    taken.append(last.taken)
+    assert [len(part) for part in taken] == [4, 3, 1]
+    assert kinds(taken[0])[0] == "user_interrupt"
+    assert texts([event for part in taken for event in part][1:]) == words
+
+
+def test_an_event_that_is_more_than_is_taken_at_a_time_is_taken_alone(monkeypatch):
+    monkeypatch.setattr(inbox, "TAKE_BYTES", 100)
+    words = ["x" * 300, "y" * 300]
+    world = World(*map(message, words))
+    generation = world.open()
+    assert texts(world.append(generation, take=ALL).taken) == words[:1]
+    assert texts(world.append(generation, take=ALL).taken) == words[1:]
