@@ -58,6 +58,9 @@ class Transcript:
             "agent.tool_result": self._tool_result,
             "agent.mcp_tool_result": self._tool_result,
             "user.custom_tool_result": self._tool_result,
+            "agent.thread_context_compacted": lambda _: self._line(
+                "the conversation so far was summarised", "yellow"
+            ),
             "session.error": self._error,
             "session.usage": lambda event: self._progress(usage_line(event.usage)),
             "session.status_idle": self._idle,

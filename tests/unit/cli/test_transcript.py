@@ -124,3 +124,8 @@ def test_input_of_a_tool_reads_like_what_it_does() -> None:
     assert describe_input("bash", {"command": "ls -l"}) == "$ ls -l"
     assert describe_input("read", {"file_path": "/a", "limit": 3}) == "file_path: /a\nlimit: 3"
     assert describe_input("write", {"content": "a\nb"}) == "content:\na\nb"
+
+
+def test_summary_of_the_conversation_shows_as_one_line() -> None:
+    printed = Page().after(wire.event("agent.thread_context_compacted"))
+    assert printed == "the conversation so far was summarised\n"

@@ -18,6 +18,7 @@ from services.brain.model.rehearsal import encoding
 from services.brain.model.rehearsal.actor import answer
 from services.brain.model.rehearsal.conversation import InvalidRequestError, read_conversation
 from services.brain.model.rehearsal.judging import is_for_judge, judgement
+from services.brain.model.rehearsal.summarising import is_for_summary, summary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -88,7 +89,12 @@ async def _messages(request: Request) -> Response:
 
 def _answered(body: Mapping[str, Any]) -> dict[str, Any]:
     """Off the loop: a large table takes a while to read, and the brain has leases to renew."""
-    said = judgement(body) if is_for_judge(body) else answer(read_conversation(body))
+    if is_for_judge(body):
+        said = judgement(body)
+    elif is_for_summary(body):
+        said = summary(body)
+    else:
+        said = answer(read_conversation(body))
     return encoding.message(said, body)
 
 
