@@ -99,7 +99,7 @@ class Stack:
         lines = (self.data / "logs" / "session.log").read_text().splitlines()
         opened = [
             line["holder"]
-            for line in map(json.loads, filter(None, lines))
+            for line in map(json.loads, (line for line in lines if line.startswith("{")))
             if line["event"] == "lease_opened" and line["session_id"] == session_id
         ]
         return opened[-1]

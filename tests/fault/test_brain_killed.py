@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 from tests.doubles.messages_api import Gate, ToolUse, text, tools
 from tests.e2e.driving import new_session, run_turn, send, texts
 from tests.e2e.stack import Stack
@@ -77,3 +80,37 @@ def test_messages_acknowledged_while_no_brain_lives_are_processed(own_stack: Sta
 def history_of(log: list, kind: str) -> list:
     """Events of one type."""
     return [event for event in log if event.type == kind]
+
+
+def test_brain_killed_after_the_session_service_is_followed_long_before_its_lease_ends(
+    own_stack: Stack,
+) -> None:
+    """Nobody waits any more for the end of the call that woke it: its lease's stream tells."""
+    stack = own_stack
+    gate = Gate()
+    stack.model.script(
+        text("never finished").stall(gate, after="content_block_start"), text("by the next")
+    )
+    with stack.client(max_retries=8) as client:
+        session = new_session(client)
+        send(client, session.id, "work")
+        gate.wait_reached()
+        brain = stack.holder(session.id)
+        stack.kill("session")
+        stack.wait_for(lambda: openings(stack, session.id) == 2, "the lease to be taken up again")
+        stack.kill(brain)
+        killed = time.monotonic()
+        log = stack.until_idle(client, session.id)
+        gate.release()
+    assert texts(log, "agent.message") == ["by the next"]
+    # A quarter of a second where nothing else goes on; its lease lives for ten.
+    assert time.monotonic() - killed < 5
+
+
+def openings(stack: Stack, session_id: str) -> int:
+    """How often the session's lease was taken, or taken up again."""
+    lines = (stack.data / "logs" / "session.log").read_text().splitlines()
+    told = [json.loads(line) for line in lines if line.startswith("{")]
+    return sum(
+        line["event"] == "lease_opened" and line["session_id"] == session_id for line in told
+    )
