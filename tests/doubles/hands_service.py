@@ -42,6 +42,11 @@ class FakeHands(HandsServiceServicer):
         """Calls with this command end only when the answer is set."""
         return self._gates.setdefault(command, asyncio.Event())
 
+    @property
+    def running(self) -> int:
+        """Calls that have begun and not ended."""
+        return sum(not task.done() for task in self._journal.values())
+
     async def started(self, count: int = 1) -> None:
         """Returns once so many calls have been started."""
         async with asyncio.timeout(10):

@@ -191,15 +191,22 @@ class FakeSession:
     def _choose(self, take: int) -> list[Event]:
         interrupts = [event for event in self.inbox if kind(event) == "user_interrupt"]
         control = [event for event in self.inbox if kind(event) == "user_tool_confirmation"]
-        messages = [event for event in self.inbox if kind(event) == "user_message"]
         if take == pb.TAKE_INPUT_ALL:
             others = [event for event in self.inbox if event not in interrupts]
             return interrupts + others[: self.take_at_most]
         if take == pb.TAKE_INPUT_CONTROL:
             return interrupts + control
+        if take == pb.TAKE_INPUT_CONFIRMATIONS:
+            return control
         if take == pb.TAKE_INPUT_NEXT:
-            return interrupts + control + ([] if interrupts else messages[:1])
+            return interrupts + control + ([] if interrupts else self._next_message())
         return []
+
+    def _next_message(self) -> list[Event]:
+        """The oldest message, with the system message that goes with it."""
+        said = [event for event in self.inbox if kind(event) in ("user_message", "system_message")]
+        accompanied = [kind(event) for event in said[1:2]] == ["system_message"]
+        return said[: 1 + accompanied]
 
     def _pending(self, left: list[Event], fresh: list[Event]) -> bool:
         stop, waits_for = self.stop, self.waits_for
@@ -306,6 +313,7 @@ class FakeSessions(SessionServiceServicer):
                 head_seq=head,
                 input=session.waiting(),
                 checkpoint=kept,
+                previews_wanted=True,
             )
         )
         for at in range(begin, head, self.slice_size):

@@ -43,7 +43,12 @@ from tests.doubles.session_playground import UNKNOWN_OUTCOME, InMemory, Stored
 from tests.doubles.session_world import World, counting_ids
 
 TAKES = st.sampled_from(
-    [lease_pb2.TAKE_INPUT_CONTROL, lease_pb2.TAKE_INPUT_NEXT, lease_pb2.TAKE_INPUT_ALL]
+    [
+        lease_pb2.TAKE_INPUT_CONTROL,
+        lease_pb2.TAKE_INPUT_CONFIRMATIONS,
+        lease_pb2.TAKE_INPUT_NEXT,
+        lease_pb2.TAKE_INPUT_ALL,
+    ]
 )
 
 

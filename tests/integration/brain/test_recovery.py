@@ -88,7 +88,16 @@ def without_retries(kinds: list[str]) -> list[str]:
     return rest
 
 
-TURN_POINTS = [point for point in Point if point not in (Point.INTERRUPT_SEEN, Point.BEFORE_RETRY)]
+# What a plain turn does not come by.
+ELSEWHERE = (
+    Point.JUDGED,
+    Point.CONTROL_TAKEN,
+    Point.SUMMARISED,
+    Point.INTERRUPT_SEEN,
+    Point.BEFORE_RETRY,
+    Point.BEFORE_GIVING_UP,
+)
+TURN_POINTS = [point for point in Point if point not in ELSEWHERE]
 TWICE = (
     Point.BEFORE_REQUEST,
     Point.FIRST_MODEL_EVENT,

@@ -40,7 +40,13 @@ class _TakeInputEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TakeInput.V
     message with the system message that goes with it.
     """
     TAKE_INPUT_ALL: _TakeInput.ValueType  # 3
-    """Everything that waits, in order."""
+    """Everything that waits, in order; of very much the first part, and `input`
+    in the acknowledgement says that there is more.
+    """
+    TAKE_INPUT_CONFIRMATIONS: _TakeInput.ValueType  # 4
+    """Confirmations only: all of them. An interrupt enters the log right before
+    the idle event, once the calls that it stops have their results.
+    """
 
 class TakeInput(_TakeInput, metaclass=_TakeInputEnumTypeWrapper):
     """What to take from the inbox."""
@@ -54,7 +60,13 @@ TAKE_INPUT_NEXT: TakeInput.ValueType  # 2
 message with the system message that goes with it.
 """
 TAKE_INPUT_ALL: TakeInput.ValueType  # 3
-"""Everything that waits, in order."""
+"""Everything that waits, in order; of very much the first part, and `input`
+in the acknowledgement says that there is more.
+"""
+TAKE_INPUT_CONFIRMATIONS: TakeInput.ValueType  # 4
+"""Confirmations only: all of them. An interrupt enters the log right before
+the idle event, once the calls that it stops have their results.
+"""
 Global___TakeInput: _TypeAlias = TakeInput  # noqa: Y015
 
 @_typing.final
@@ -256,6 +268,7 @@ class LeaseResponse(_message.Message):
     APPENDED_FIELD_NUMBER: _builtins.int
     RENEWED_FIELD_NUMBER: _builtins.int
     INPUT_WAITING_FIELD_NUMBER: _builtins.int
+    PREVIEWS_WANTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def opened(self) -> Global___LeaseOpened: ...
     @_builtins.property
@@ -266,6 +279,8 @@ class LeaseResponse(_message.Message):
     def renewed(self) -> Global___LeaseRenewed: ...
     @_builtins.property
     def input_waiting(self) -> Global___InputWaiting: ...
+    @_builtins.property
+    def previews_wanted(self) -> Global___PreviewsWanted: ...
     def __init__(
         self,
         *,
@@ -274,12 +289,13 @@ class LeaseResponse(_message.Message):
         appended: Global___Appended | None = ...,
         renewed: Global___LeaseRenewed | None = ...,
         input_waiting: Global___InputWaiting | None = ...,
+        previews_wanted: Global___PreviewsWanted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["appended", b"appended", "input_waiting", b"input_waiting", "log", b"log", "opened", b"opened", "renewed", b"renewed", "response", b"response"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["appended", b"appended", "input_waiting", b"input_waiting", "log", b"log", "opened", b"opened", "previews_wanted", b"previews_wanted", "renewed", b"renewed", "response", b"response"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended", b"appended", "input_waiting", b"input_waiting", "log", b"log", "opened", b"opened", "renewed", b"renewed", "response", b"response"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended", b"appended", "input_waiting", b"input_waiting", "log", b"log", "opened", b"opened", "previews_wanted", b"previews_wanted", "renewed", b"renewed", "response", b"response"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["opened", "log", "appended", "renewed", "input_waiting"]  # noqa: Y015
+    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["opened", "log", "appended", "renewed", "input_waiting", "previews_wanted"]  # noqa: Y015
     _WhichOneofArgType_response: _TypeAlias = _typing.Literal["response", b"response"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_response) -> _WhichOneofReturnType_response | None: ...
 
@@ -297,9 +313,12 @@ class LeaseOpened(_message.Message):
     HEAD_SEQ_FIELD_NUMBER: _builtins.int
     INPUT_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
+    PREVIEWS_WANTED_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     head_seq: _builtins.int
     """The log's last position. Slices follow until it is reached."""
+    previews_wanted: _builtins.bool
+    """Whether a reader would see previews; where none would, none need be sent."""
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -321,10 +340,11 @@ class LeaseOpened(_message.Message):
         head_seq: _builtins.int = ...,
         input: Global___InputWaiting | None = ...,
         checkpoint: _checkpoint_pb2.Checkpoint | None = ...,
+        previews_wanted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "expire_time", b"expire_time", "input", b"input", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "expire_time", b"expire_time", "generation", b"generation", "head_seq", b"head_seq", "input", b"input", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "expire_time", b"expire_time", "generation", b"generation", "head_seq", b"head_seq", "input", b"input", "previews_wanted", b"previews_wanted", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -404,6 +424,25 @@ class Appended(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Appended: _TypeAlias = Appended  # noqa: Y015
+
+@_typing.final
+class PreviewsWanted(_message.Message):
+    """A reader has come who would see previews: of events that begin from now on,
+    for as long as the lease is held.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreviewsWanted: _TypeAlias = PreviewsWanted  # noqa: Y015
 
 @_typing.final
 class LeaseRenewed(_message.Message):
