@@ -5,15 +5,13 @@ from __future__ import annotations
 import enum
 import signal
 import sys
-from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from cli.errors import fail, told_errors
 
 app = typer.Typer(
     name="drover",
@@ -315,6 +313,23 @@ def config() -> None:
 
 
 @app.command()
+def models(
+    ids: Annotated[list[str] | None, typer.Argument(help="Only these, however spelled.")] = None,
+    *,
+    file: Annotated[
+        Path | None,
+        typer.Option(envvar="DROVER_MODELS_FILE", help="A list of your own, over the shipped one."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="In the shape of such a file.")] = False,
+) -> None:
+    """Lists what is known of models: context windows, abilities, and the prices of budgets."""
+    from cli.models import show_models
+
+    with told_errors():
+        show_models(file, ids or (), as_json=as_json)
+
+
+@app.command()
 def version() -> None:
     """Prints Drover's version."""
     print_version(wanted=True)
@@ -356,52 +371,6 @@ def said(task: str) -> str:
     except UnicodeEncodeError:
         fail("the task is not UTF-8 text")
     return task
-
-
-@contextmanager
-def told_errors() -> Iterator[None]:
-    """Ends the command with one line on standard error for what a user can do something about."""
-    import anthropic
-
-    from cli.follow import ConnectionLostError
-    from cli.launched import LaunchFailedError
-    from cli.target import NoTargetError
-    from cli.transfer.service import TransferError
-
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    except (NoTargetError, TransferError) as error:
-        fail(str(error))
-    except LaunchFailedError as error:
-        fail(f"the stack did not become ready:\n{error}")
-    except (anthropic.APIConnectionError, ConnectionLostError) as error:
-        fail(f"the stack does not answer ({error}): is `drover up` running?")
-    except anthropic.APIStatusError as error:
-        told = told_by(error.body) or f"{error.request.url} does not speak Drover's API"
-        fail(f"{error.status_code}: {told}")
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        fail(f"{error.filename or 'the output'}: {error.strerror}")
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-
-
-def told_by(body: object) -> str:
-    """The message of the API's error envelope, if `body` is one."""
-    error = body.get("error") if isinstance(body, dict) else None
-    message = error.get("message") if isinstance(error, dict) else None
-    return message if isinstance(message, str) else ""
-
-
-def fail(message: str, code: int = 1) -> NoReturn:
-    """Ends the command with a message on standard error."""
-    from cli.terminal import Terminal
-
-    Terminal(stderr=True).say(f"drover: {message}", "red")
-    raise typer.Exit(code)
 
 
 def main() -> None:
