@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from drover.session.v1 import session_service_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from drover.event.v1 import event_pb2
     from drover.session.v1 import preview_pb2
@@ -161,6 +161,10 @@ class Elsewhere(Protocol):
         """Someone here would see a session's previews, wherever its brain is held."""
         ...
 
+    def wants_previews(self, session_id: str) -> bool:
+        """Whether someone there would see a session's previews."""
+        ...
+
 
 @dataclass(slots=True)
 class _Topic:
@@ -173,6 +177,11 @@ class _Topic:
     head: int | None = None
     tail: int | None = None
     relayed: bool = False
+
+    @property
+    def wants_previews(self) -> bool:
+        """Whether somebody here would see previews."""
+        return any(subscription.previews for subscription in self.subscriptions)
 
     def lacks(self, news: News) -> bool:
         """Whether something before the news has not been told."""
@@ -211,9 +220,13 @@ class _Topic:
 
 
 class Feed:
-    """Every subscription of this process, by session."""
+    """Every subscription of this process, by session.
 
-    def __init__(self) -> None:
+    `wanted` is told of sessions of which somebody, here or elsewhere, would see previews.
+    """
+
+    def __init__(self, wanted: Callable[[str], None] | None = None) -> None:
+        self._wanted = wanted
         self._topics: dict[str, _Topic] = {}
         self._elsewhere: Elsewhere | None = None
 
@@ -233,11 +246,7 @@ class Feed:
 
     def wanted_previews(self) -> list[str]:
         """The sessions of which somebody wants previews."""
-        return [
-            session_id
-            for session_id, topic in self._topics.items()
-            if any(subscription.previews for subscription in topic.subscriptions)
-        ]
+        return [session_id for session_id, topic in self._topics.items() if topic.wants_previews]
 
     def position(self, session_id: str) -> tuple[int, int] | None:
         """Up to which positions of its log and of its inbox a session has been told of, if any."""
@@ -250,9 +259,24 @@ class Feed:
         """Registers a subscriber: it will be offered whatever is told from now on."""
         subscription = Subscription(previews)
         self._topics.setdefault(session_id, _Topic()).subscriptions.add(subscription)
-        if previews and self._elsewhere is not None:
-            self._elsewhere.want_previews(session_id)
+        if previews:
+            if self._elsewhere is not None:
+                self._elsewhere.want_previews(session_id)
+            self.want_previews((session_id,))
         return subscription
+
+    def want_previews(self, session_ids: Iterable[str]) -> None:
+        """Someone would see these sessions' previews."""
+        if self._wanted is not None:
+            for session_id in session_ids:
+                self._wanted(session_id)
+
+    def wants_previews(self, session_id: str) -> bool:
+        """Whether anybody would see a session's previews."""
+        topic = self._topics.get(session_id)
+        if topic is not None and topic.wants_previews:
+            return True
+        return self._elsewhere is not None and self._elsewhere.wants_previews(session_id)
 
     def place(self, session_id: str, head: int, tail: int) -> None:
         """A subscriber has found the database at these positions."""

@@ -29,6 +29,7 @@ class HeldLease:
         self.lost = False
         self.released = False
         self._changed = changed
+        self._wants_previews = self._previews_due = False
         self._input: lease_pb2.InputWaiting | None = None
         self._newest = lease_pb2.InputWaiting()
         # Up to where of the inbox and of the log the brain was told that something is there.
@@ -58,6 +59,17 @@ class HeldLease:
         """What waits for the brain, if that has changed since the last time."""
         waiting, self._input = self._input, None
         return waiting
+
+    def want_previews(self) -> None:
+        """Somebody would see previews: from now on, until the lease ends."""
+        if not self._wants_previews:
+            self._wants_previews = self._previews_due = True
+            self._changed()
+
+    def take_previews_wanted(self) -> bool:
+        """Whether the brain is to be told that previews are wanted; once."""
+        due, self._previews_due = self._previews_due, False
+        return due
 
     def begin_append(self) -> None:
         """An append or a renewal is on its way, whose answer says what waits."""
@@ -133,6 +145,12 @@ class Leases:
             del self._held[ref.session_id]
             if self._deserted is not None and not held.over:
                 self._deserted(ref, held.generation, held.expires_at)
+
+    def want_previews(self, session_id: str) -> None:
+        """Passes on that somebody would see a session's previews."""
+        held = self._held.get(session_id)
+        if held is not None:
+            held.want_previews()
 
     def hear(self, news: News) -> None:
         """Passes on what concerns a brain at work."""

@@ -104,11 +104,11 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     store = MeasuredStore(sql, metrics)
     copying = await stack.enter_async_context(Copying(SqlCopyStore(database, clock)))
 
-    feed = Feed()
     brains = [BrainClient(address, channel(address)) for address in settings.brain_addresses]
     notices = open_notices(url, SCHEMA.name)
     dispatcher = Dispatcher(brains, store, grace_seconds=_GRACE_SECONDS if notices else 0)
     leases = Leases(dispatcher.desert)
+    feed = Feed(leases.want_previews)
     listeners: list[Listener] = [dispatcher, leases]
     releases = None
     if settings.hands_address:

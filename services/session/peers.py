@@ -125,6 +125,10 @@ class Peers:
         """See `feed.Elsewhere`."""
         self._lookout.look_at(session_id)
 
+    def wants_previews(self, session_id: str) -> bool:
+        """See `feed.Elsewhere`."""
+        return self._relay.wants(session_id)
+
     def want_previews(self, session_id: str) -> None:
         """See `feed.Elsewhere`."""
         if self._peers:
@@ -187,6 +191,7 @@ class Peers:
             return
         self._note(said)
         self._relay.want(said.wanted)
+        self._feed.want_previews(said.wanted)
         for one in said.previews:
             self._feed.relay(one.session_id, one.preview)
         if said.changes:

@@ -40,6 +40,10 @@ class PreviewRelay:
         until = self._clock.monotonic() + WANTED_SECONDS
         self._wanted.update(dict.fromkeys(session_ids, until))
 
+    def wants(self, session_id: str) -> bool:
+        """Whether another replica wants the previews of a session."""
+        return session_id in self._wanted
+
     def prune(self) -> None:
         """Forgets the wishes that were not repeated."""
         now = self._clock.monotonic()

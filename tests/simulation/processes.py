@@ -89,10 +89,10 @@ class SessionProcess:
         def channel(address: str) -> Any:
             return world.network.channel(life, address)
 
-        feed = Feed()
         brains = [BrainClient(name, channel(name)) for name in BRAINS]
         dispatcher = Dispatcher(brains, cast("Any", self.store))
         leases = Leases(dispatcher.desert)
+        feed = Feed(leases.want_previews)
         releases = HandReleases(cast("Any", self.store), HandsClient(channel("hands")))
         watch = Watch(cast("Any", self.store), feed, leases, dispatcher)
         async with AsyncExitStack() as stack:

@@ -224,6 +224,7 @@ class Lease:
             await call.write(HoldLeaseRequest(requests=requests))
         opened = (await self._next(call)).opened
         self.generation, self.session = opened.generation, opened.session
+        self._outbox.wanted = opened.previews_wanted
         if first:
             given = opened.checkpoint if formats and opened.HasField("checkpoint") else None
             if not self._receiver.opened(opened.session, given):
@@ -262,6 +263,8 @@ class Lease:
                     self._acknowledge(response.appended)
                 case "input_waiting":
                     self._input(response.input_waiting)
+                case "previews_wanted":
+                    self._outbox.wanted = True
                 case _:
                     pass
 

@@ -29,9 +29,11 @@ class Outbox:
     """A queue in which previews give way: deltas that wait are joined, and dropped when too many.
 
     Appends are never dropped; their number is bounded by who waits for their acknowledgements.
+    Unless previews are `wanted` none are sent, of an event from its beginning or not at all.
     """
 
     def __init__(self) -> None:
+        self.wanted = False
         self._queue: deque[LeaseRequest] = deque()
         self._wakeup = asyncio.Event()
         self._previews = 0
@@ -50,6 +52,9 @@ class Outbox:
         delta = preview.event_delta if preview.HasField("event_delta") else None
         event_id = delta.event_id if delta is not None else preview.event_start.event.id
         if event_id in self._dropped:
+            return
+        if not self.wanted and event_id not in self._begun:
+            self._dropped.add(event_id)
             return
         if delta is not None and self._queue and self._queue[-1].HasField("preview"):
             last = self._queue[-1].preview.event_delta

@@ -129,6 +129,7 @@ class _Stream:
             session=view.session(opened.snapshot),
             head_seq=state.head_seq,
             input=opened.input,
+            previews_wanted=self._parts.feed.wants_previews(self._ref.session_id),
         )
         events, position = opened.first, after_seq
         if opened.formats:
@@ -195,13 +196,22 @@ class _Stream:
             requests = [self._requests.get_nowait() for _ in range(self._requests.qsize())]
             if await self._handle(requests):
                 return
-            if (waiting := self._held.take_input()) is not None:
-                await self._send([pb.LeaseResponse(input_waiting=waiting)])
+            if news := self._news():
+                await self._send(news)
             elif ended and not requests:
                 return
             elif not requests:
                 await self._changed.wait()
                 self._changed.clear()
+
+    def _news(self) -> list[pb.LeaseResponse]:
+        """What the brain is to be told that it has not asked for."""
+        news = []
+        if (waiting := self._held.take_input()) is not None:
+            news.append(pb.LeaseResponse(input_waiting=waiting))
+        if self._held.take_previews_wanted():
+            news.append(pb.LeaseResponse(previews_wanted=pb.PreviewsWanted()))
+        return news
 
     async def _handle(self, requests: list[pb.LeaseRequest]) -> bool:
         """Whether the lease was given back. Appends in a row share a transaction."""

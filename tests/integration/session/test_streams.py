@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from chassis.errors import Reason
-from drover.session.v1 import preview_pb2
+from drover.session.v1 import lease_pb2, preview_pb2
 from drover.session.v1 import session_service_pb2 as pb
 from services.session import feed
 from tests.doubles.session_events import idle, message, running, said
@@ -189,6 +189,23 @@ async def test_previews_reach_those_who_asked_and_end_with_the_event(service):
     assert (await take(asked, 1))[0].event.id == "e2"
 
 
+async def test_a_brain_is_told_whether_anybody_would_see_previews(service):
+    session = await service.create(message())
+    await following(service, session.id)
+    first = await service.lease(session.id).open()
+    assert not first.opened.previews_wanted
+    await following(service, session.id, event_deltas=["agent.message"])
+    assert (await first.read()).HasField("previews_wanted")
+    await following(service, session.id, event_deltas=["agent.message"])
+    await first.append(running(), take=lease_pb2.TAKE_INPUT_ALL)
+    assert not first.notices  # told once
+    assert (await first.append(idle(), release=True)).released
+    await service.emit(session.id, message())
+    second = await service.lease(session.id).open()
+    assert second.opened.previews_wanted
+    await second.close()
+
+
 async def test_a_stream_opened_after_the_start_gets_no_deltas(service):
     session = await service.create(message())
     lease = await service.lease(session.id).open()
@@ -239,7 +256,7 @@ async def test_a_reader_that_fell_behind_gets_everything_from_the_database(servi
 
 async def test_one_that_never_reads_is_disconnected_and_others_are_not(tmp_path, monkeypatch):
     followed = feed.Feed()
-    monkeypatch.setattr("services.session.main.Feed", lambda: followed)
+    monkeypatch.setattr("services.session.main.Feed", lambda _wanted: followed)
     async with running_service(tmp_path, stuck_reader_seconds=0.5) as service:
         session = await service.create(message())
         lease = await service.lease(session.id).open()
@@ -249,7 +266,7 @@ async def test_one_that_never_reads_is_disconnected_and_others_are_not(tmp_path,
         for _ in range(40):  # more than the transport buffers
             await lease.append(said("x" * 500_000))
         assert [frame.event.seq for frame in await reading] == list(range(1, 41))
-        await until(lambda: followed.followers(session.id) == 1)
+        await until(lambda _wanted: followed.followers(session.id) == 1)
         error = await refusal(drain(stuck))
         assert error.reason is Reason.RESOURCE_EXHAUSTED
         last = error.metadata["last_event_id"]

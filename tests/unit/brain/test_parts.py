@@ -56,6 +56,7 @@ async def messages(outbox: Outbox) -> list[HoldLeaseRequest]:
 
 async def test_deltas_that_wait_are_joined_in_order() -> None:
     outbox = Outbox()
+    outbox.wanted = True
     for preview in (start("a"), delta("a", "one "), delta("a", "two"), delta("a", "x", 1)):
         outbox.put_preview(preview)
     outbox.put(LeaseRequest(append=AppendEvents(request_id=1)))
@@ -84,6 +85,7 @@ async def test_what_waits_travels_together_within_bounds() -> None:
 
 async def test_preview_that_was_dropped_once_does_not_go_on() -> None:
     outbox = Outbox()
+    outbox.wanted = True
     for number in range(MAX_PREVIEWS):
         outbox.put_preview(start(f"event {number}"))
     outbox.put_preview(start("late"))
@@ -94,8 +96,22 @@ async def test_preview_that_was_dropped_once_does_not_go_on() -> None:
     assert [request.preview.event_delta.delta.content.text for request in requests] == ["in time"]
 
 
+async def test_previews_that_nobody_wants_are_not_sent_and_begin_with_an_event() -> None:
+    outbox = Outbox()
+    outbox.put_preview(start("a"))
+    outbox.wanted = True
+    for preview in (delta("a", "half of it"), start("b"), delta("b", "all of it")):
+        outbox.put_preview(preview)
+    outbox.wanted = False  # as the next connection says
+    outbox.put_preview(start("c"))
+    requests = await written(outbox)
+    assert [request.preview.event_start.event.id for request in requests] == ["b", ""]
+    assert requests[1].preview.event_delta.delta.content.text == "all of it"
+
+
 async def test_new_connection_repeats_appends_and_ends_previews() -> None:
     outbox = Outbox()
+    outbox.wanted = True
     outbox.put_preview(delta("a", "seen"))
     await written(outbox)
     outbox.put_preview(delta("a", "perhaps seen"))
