@@ -24,7 +24,9 @@ class BrainSettings(Settings):
         default=512, ge=1, description="Sessions that one brain works on at a time."
     )
     max_output_tokens: int = Field(
-        default=32_000, ge=1, description="max_tokens of every model request."
+        default=32_000,
+        ge=1,
+        description="max_tokens of every model request, where the model can write as many.",
     )
     max_requests_per_turn: int = Field(
         default=200, ge=1, description="Model requests after which a turn is ended."
