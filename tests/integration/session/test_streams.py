@@ -266,7 +266,7 @@ async def test_one_that_never_reads_is_disconnected_and_others_are_not(tmp_path,
         for _ in range(40):  # more than the transport buffers
             await lease.append(said("x" * 500_000))
         assert [frame.event.seq for frame in await reading] == list(range(1, 41))
-        await until(lambda _wanted: followed.followers(session.id) == 1)
+        await until(lambda: followed.followers(session.id) == 1)
         error = await refusal(drain(stuck))
         assert error.reason is Reason.RESOURCE_EXHAUSTED
         last = error.metadata["last_event_id"]
