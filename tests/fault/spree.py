@@ -24,10 +24,13 @@ PAST_THE_LEASE = 10.5
 """Seconds for which a brain is stopped: its lease lives for 10."""
 
 _TURN_SECONDS = 60.0
+_BETWEEN_DEATHS = (2, 10)
+"""Turns that end from one death to the next."""
 _PLAN = "plan "
 _QUEUED = 0.15
 _STOPPED = 0.08
 _HANDS = 0.04
+_SESSION = 0.04
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class Deaths:
     killed: int = 0
     stopped: int = 0
     hands: int = 0
+    session: int = 0
 
 
 @dataclass
@@ -100,6 +104,7 @@ class Spree:
     seen: dict[str, list[str]] = field(default_factory=dict)
     plans: dict[str, list[Plan]] = field(default_factory=dict)
     deaths: Deaths = field(default_factory=Deaths)
+    finished: int = 0
     seconds: float = 0.0
 
     async def run(self, client: Anthropic) -> None:
@@ -133,6 +138,7 @@ class Spree:
                     sent += [event.id for event in answer.data or []]
                 async with asyncio.timeout(_TURN_SECONDS * len(batch)):
                     await self._until_idle(following, sent[-1], seen)
+                self.finished += len(batch)
 
     @staticmethod
     async def _until_idle(events: Any, last: str, seen: list[str]) -> None:
@@ -150,7 +156,7 @@ class Spree:
         async with asyncio.TaskGroup() as stopping:
             stopped, name = stopping.create_task(asyncio.sleep(0)), ""
             while True:
-                await asyncio.sleep(chance.uniform(0.1, 0.8))
+                await self._some_turns(chance)
                 kind, target = chance.random(), chance.choice(self.brains)
                 if not stopped.done() and target == name:
                     continue  # it is to go on once its lease has run out
@@ -159,8 +165,22 @@ class Spree:
                         stopped, name = stopping.create_task(self._stop(target)), target
                 elif kind < _STOPPED + _HANDS:
                     self.deaths.hands += self._signal("hands", signal.SIGKILL) is not None
+                elif kind < _STOPPED + _HANDS + _SESSION:
+                    self.deaths.session += self._signal("session", signal.SIGKILL) is not None
                 else:
                     self.deaths.killed += self._signal(target, signal.SIGKILL) is not None
+
+    async def _some_turns(self, chance: random.Random) -> None:
+        """Waits for a while that holds a few turns, however slow the machine is.
+
+        A brain that dies in the same request for the fifth time in a row has its turn given up.
+        """
+        wanted = self.finished + chance.randint(*_BETWEEN_DEATHS)
+        await asyncio.sleep(chance.uniform(0.05, 0.4))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TURN_SECONDS / 10):
+                while self.finished < wanted:  # noqa: ASYNC110 - many clients count
+                    await asyncio.sleep(0.01)
 
     async def _stop(self, name: str) -> None:
         pid = self._signal(name, signal.SIGSTOP)

@@ -47,7 +47,7 @@ def test_every_turn_ends_and_every_command_ran_once_or_is_reported_unknown(
     assert complaints.found() == []
     told = {"turns": spree.turns, "seconds": round(spree.seconds, 1), **counts}
     sys.stdout.write(f"{told} {spree.deaths}\n")
-    assert spree.deaths.killed > spree.seconds / 4
+    assert spree.deaths.killed > spree.turns / 20
 
 
 def check_log(log: list[Any], sent: list[str], seen: list[str], plans: list[Plan]) -> None:
@@ -56,10 +56,12 @@ def check_log(log: list[Any], sent: list[str], seen: list[str], plans: list[Plan
     assert len(set(ids)) == len(ids)
     assert [event.id for event in log if event.type == "user.message"] == sent
     assert seen == ids
-    assert texts(log, "agent.message") == [f"done {one.name}" for one in plans]
+    # A brain that was stopped may find its connection to the model broken, and tries again.
+    errors = [event.error for event in log if event.type == "session.error"]
+    assert [error for error in errors if error.retry_status.type != "retrying"] == []
     ends = [event.stop_reason.type for event in log if event.type == "session.status_idle"]
     assert set(ends) == {"end_turn"}
-    assert not [event for event in log if event.type == "session.error"]
+    assert texts(log, "agent.message") == [f"done {one.name}" for one in plans]
     starts = [event.id for event in log if event.type == "span.model_request_start"]
     closed = [e.model_request_start_id for e in log if e.type == "span.model_request_end"]
     assert starts == closed
