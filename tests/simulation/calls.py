@@ -127,6 +127,10 @@ class Call:
         if self._task is not None:
             self._task.cancel()
 
+    def abandon(self) -> None:
+        """The server cancels it."""
+        self._stop(None)
+
     async def _serve(self, server: Server) -> None:
         context = ServerContext(self)
         try:

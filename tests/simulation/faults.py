@@ -61,6 +61,8 @@ class Faults:
             life = world.life(name)
             life.steps_left = -1
             world.loop.resume(life)
+            if life.stopping and not life.dead:
+                world.kill(life)
             if life.dead:
                 world.start(name)
 
@@ -68,8 +70,10 @@ class Faults:
         world, rng = self._world, self._rng
         draw = rng.random()
         brain = BRAINS[int(rng.random() * 2)]
-        if draw < 0.25:
+        if draw < 0.22:
             self._doom(brain)
+        elif draw < 0.25:
+            self._stop((*BRAINS, "session", "hands")[int(rng.random() * 4)])
         elif draw < 0.32:
             self._doom("session")
         elif draw < 0.44:
@@ -88,6 +92,11 @@ class Faults:
             world.trace.note("disk", "down", round(world.disk.down_until, 3))
         else:
             world.kill_a_sandbox()
+
+    def _stop(self, name: str) -> None:
+        life = self._world.life(name)
+        if life.runs and not life.stopping:
+            self._world.stop(life)
 
     def _doom(self, name: str) -> None:
         """It dies so many callbacks from now, wherever it is then."""

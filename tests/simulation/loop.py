@@ -42,6 +42,8 @@ class Life:
         self.ready: deque[events.Handle] = deque()
         self.dead = False
         self.paused = False
+        # It is on its way out, in good order, and takes no new calls.
+        self.stopping = False
         # Callbacks until it dies; below zero, it does not.
         self.steps_left = -1
         self.on_death: Callable[[Life], None] | None = None

@@ -95,7 +95,8 @@ class Network:
 
     def server(self, name: str) -> Server | None:
         server = self._servers.get(name)
-        return None if server is None or server.life.dead else server
+        gone = server is None or server.life.dead or server.life.stopping
+        return None if gone else server
 
     def channel(self, life: Life, address: str) -> Channel:
         return Channel(self, life, address)
@@ -135,6 +136,14 @@ class Network:
         link.stalled_until = max(link.stalled_until, now + seconds)
         if seconds > KEEPALIVE:
             self.at(now + KEEPALIVE, self.cut, one, other)
+
+    def shut(self, life: Life) -> None:
+        """A process stops to serve, as one does that is told to stop: its calls are cancelled."""
+        life.stopping = True
+        for _, link in self.links:
+            for call in list(link.calls):
+                if call.served_by is life:
+                    call.abandon()
 
     def forget(self, life: Life) -> None:
         """A process is gone: whoever spoke with it learns so."""

@@ -27,6 +27,8 @@ _ALLOW = tool_pb2.PERMISSION_POLICY_TYPE_ALWAYS_ALLOW
 _AUTO = tool_pb2.PERMISSION_POLICY_TYPE_AUTO
 _POLICIES = (_ALLOW, tool_pb2.PERMISSION_POLICY_TYPE_ALWAYS_ASK, _AUTO)
 
+_STOP = 3.0
+"""Seconds at most that a process has for stopping."""
 _RESTART = 1.5
 """Seconds at most until a process that has died is there again."""
 
@@ -70,6 +72,7 @@ class World:
         self.failures: list[str] = []
         self.counts: Counter[str] = Counter()
         self._lives: dict[str, Life] = {}
+        self._tasks: dict[str, Any] = {}
         self.all_lives: list[Life] = [self.network.life, self.disk.life, self.client_life]
         registry = Life("registry")
         self.all_lives.append(registry)
@@ -119,12 +122,24 @@ class World:
         }.get(name, processes.BrainProcess)
         self.trace.note(repr(life), "starts")
         process = self.processes[name] = kind(self, life)
-        task = self.loop.spawn(life, process.run())
+        task = self._tasks[name] = self.loop.spawn(life, process.run())
         task.add_done_callback(lambda done: self._ended(life, done))
 
     def _ended(self, life: Life, done: Any) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:
             self.failures.append(f"{life!r} ended with {error!r}")
+
+    def stop(self, life: Life) -> None:
+        """Tells a process to stop. It has a while for it, and is started again soon."""
+        self.trace.note(repr(life), "stops")
+        self.network.shut(life)
+        self._tasks[life.name].cancel()
+        context = self.network.life.context()
+        self.loop.call_later(_STOP * self.rng.random(), self._stopped, life, context=context)
+
+    def _stopped(self, life: Life) -> None:
+        if not life.dead:
+            self.kill(life)
 
     def kill(self, life: Life) -> None:
         """Kills a process, and has it started again soon."""

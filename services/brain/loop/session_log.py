@@ -74,8 +74,8 @@ class SessionLog:
         self._under_way: deque[AppendEvents] = deque()
         # Events that are folded when their append is acknowledged, by its request id.
         self._deferred: dict[int, Sequence[Event]] = {}
-        # How often the log was read, be it at the lease's opening or after a broken connection.
-        self._caught_up = 0
+        # How often it was learnt that events had come in by other ways.
+        self._surprises = 0
         # Results of ours that came second to a client's, which the log will not keep.
         self._void: set[str] = set()
         self.harness: Harness
@@ -144,7 +144,7 @@ class SessionLog:
     def logged(self, events: Sequence[Event]) -> None:
         """Folds what the log held already, or has got while the connection was broken."""
         now = self._now()
-        self._caught_up += 1
+        self._surprises += 1
         for event in events:
             if event.seq != self.state.seq + 1:
                 msg = f"event {event.seq} follows {self.state.seq}"
@@ -156,6 +156,7 @@ class SessionLog:
         """Folds what entered the log with, and before, an append."""
         deferred = self._deferred.pop(append.request_id, ())
         now = self._now()
+        self._surprises += bool(ack.others)
         for event in ack.others:
             self._fold_other(event, now)
         kept = 0
@@ -223,13 +224,14 @@ class SessionLog:
         append = AppendEvents(events=[*batch, *events], take=take, release=release)
         if release:
             append.usage.CopyFrom(_told(events) or self.usage())
-        caught_up = self._caught_up
+        surprises = self._surprises
         ack = await self._send(append, deferred=events)
         if ack.input_pending:
             self._batch = batch + self._batch
-            # What it was refused for may have been learnt on the way, over a new connection.
-            named = ack.others or any(value for _, value in ack.input.ListFields())
-            if not named and self._caught_up == caught_up:
+            # It may be refused for what was learnt on its way: by the acknowledgement of an append
+            # before it, or over a new connection.
+            named = any(value for _, value in ack.input.ListFields())
+            if not named and self._surprises == surprises:
                 msg = "a release was refused for input that nobody names"
                 raise DriftError(msg)
         return ack
