@@ -8,6 +8,7 @@ path is given as it would make it, and the prepared bytes stay as they are.
 from __future__ import annotations
 
 import base64
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
@@ -84,16 +85,17 @@ class Bedrock:
         from botocore.eventstream import EventStreamBuffer, ParserError  # noqa: PLC0415
 
         buffer: Any = EventStreamBuffer()
-        async for chunk in response.aiter_bytes():
-            buffer.add_data(chunk)
-            try:
-                events = [_event(message) for message in buffer]
-            except ParserError as error:
-                msg = "the stream's framing is broken"
-                raise ValueError(msg) from error
-            for event in events:
-                if event is not None:
-                    yield event
+        async with aclosing(response.aiter_bytes()) as chunks:
+            async for chunk in chunks:
+                buffer.add_data(chunk)
+                try:
+                    events = [_event(message) for message in buffer]
+                except ParserError as error:
+                    msg = "the stream's framing is broken"
+                    raise ValueError(msg) from error
+                for event in events:
+                    if event is not None:
+                        yield event
 
     def failures(self) -> tuple[type[Exception], ...]:
         """See `Platform.failures`."""
@@ -113,9 +115,11 @@ def _event(message: _Message) -> _Event | None:
         if headers.get(":event-type") != "chunk":
             return None
         data = base64.b64decode(orjson.loads(message.payload)["bytes"])
-        return _Event(str(orjson.loads(data).get("type") or ""), data.decode())
-    kind = str(headers.get(":exception-type") or headers.get(":error-code") or "")
-    error = {"type": _ERRORS.get(kind, kind), "message": _message(message)}
+        decoded = orjson.loads(data)
+        kind = decoded.get("type") if isinstance(decoded, dict) else ""
+        return _Event(str(kind or ""), data.decode())
+    failed = str(headers.get(":exception-type") or headers.get(":error-code") or "")
+    error = {"type": _ERRORS.get(failed, failed), "message": _message(message)}
     return _Event("error", orjson.dumps({"type": "error", "error": error}).decode())
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -130,7 +129,9 @@ class MessagesApi:
 
     def frames(self, response: httpx2.Response) -> AsyncGenerator[Frame]:
         """See `Platform.frames`: server-sent events."""
-        return _server_sent(response)
+        import anthropic  # noqa: PLC0415
+
+        return cast("AsyncGenerator[Frame]", anthropic.AsyncStream.raw_events(response))
 
     def failures(self) -> tuple[type[Exception], ...]:
         """See `Platform.failures`."""
@@ -170,11 +171,3 @@ def raised_by(libraries: Mapping[str, str]) -> tuple[type[Exception], ...]:
 
         roots.append(GoogleAuthError)
     return tuple(roots)
-
-
-async def _server_sent(response: httpx2.Response) -> AsyncGenerator[Frame]:
-    import anthropic  # noqa: PLC0415
-
-    frames: AsyncIterator[Frame] = anthropic.AsyncStream.raw_events(response)
-    async for frame in frames:
-        yield frame
