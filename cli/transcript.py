@@ -33,6 +33,9 @@ _TAIL_LINES = 4
 _MAX_WIDTH = 400
 
 
+_PERMISSIONS = {"ask": "  (waits for permission)", "deny": "  (denied)"}
+
+
 class Transcript:
     """Prints events one after the other. `every` shows those too that only tell of progress.
 
@@ -45,9 +48,12 @@ class Transcript:
         self._shown: set[str] = set()
         self._previewed = ""
         self._previewing: str | None = None
+        # The last preview that something else was shown behind, before its message came.
+        self._left = ("", "")
         self._tools: dict[str, str] = {}
         self._show: Mapping[str, Callable[[Any], None]] = {
             "user.message": self._user_message,
+            "system.message": self._system_message,
             "user.interrupt": lambda _: self._line("you  interrupt", "bold yellow"),
             "user.tool_confirmation": self._confirmation,
             "agent.message": self._agent_message,
@@ -90,6 +96,10 @@ class Transcript:
         self._line("you", "bold cyan")
         self._block(_text_of(event.content))
 
+    def _system_message(self, event: beta.BetaManagedAgentsSystemMessageEvent) -> None:
+        self._line("system", "bold cyan")
+        self._block(_text_of(event.content))
+
     def _confirmation(self, event: sdk.BetaManagedAgentsUserToolConfirmationEvent) -> None:
         reason = f": {event.deny_message}" if event.deny_message else ""
         self._line(f"you  {event.result}{reason}", "bold cyan")
@@ -101,6 +111,11 @@ class Transcript:
             self._write(missing if text.startswith(self._previewed) else f"\n{text}")
             self._end_preview()
             return
+        left_id, previewed = self._left
+        if event.id == left_id and text.startswith(previewed):
+            text = text.removeprefix(previewed)
+            if not text:
+                return
         self._line("agent", "bold green")
         self._line(text)
 
@@ -118,16 +133,15 @@ class Transcript:
 
     def _end_preview(self) -> None:
         if self._previewing is not None:
+            self._left = self._previewing, self._previewed
             self._console.print()
         self._previewing = None
         self._previewed = ""
 
     def _tool_use(self, event: ToolUse) -> None:
         self._tools[event.id] = event.name
-        asks = getattr(event, "evaluated_permission", None) == "ask"
-        self._line(
-            f"tool  {event.name}{'  (waits for permission)' if asks else ''}", "bold magenta"
-        )
+        permission = getattr(event, "evaluated_permission", None)
+        self._line(f"tool  {event.name}{_PERMISSIONS.get(permission, '')}", "bold magenta")
         self._block(describe_input(event.name, event.input))
 
     def _tool_result(self, event: ToolResult) -> None:

@@ -45,6 +45,30 @@ def test_preview_that_never_ends_does_not_run_into_the_next_line() -> None:
     assert printed == "agent\nHel\nidle  end_turn\n"
 
 
+def test_text_is_printed_once_although_its_calls_were_judged_before_its_event_came() -> None:
+    final = wire.event("agent.message", id="m", content=wire.text("Hello world"))
+    judging = wire.event("span.model_request_start", id="j")
+    printed = Page().after(wire.start("m"), wire.delta("m", "Hello "), judging, final)
+    assert printed == "agent\nHello \nagent\nworld\n"
+    whole = wire.event("agent.message", id="n", content=wire.text("All of it"))
+    printed = Page().after(wire.start("n"), wire.delta("n", "All of it"), judging, whole)
+    assert printed == "agent\nAll of it\n"
+
+
+def test_word_of_the_operator_is_shown_as_the_systems() -> None:
+    said = wire.event("system.message", content=wire.text("Be formal."))
+    assert Page().after(said) == "system\n  │ Be formal.\n"
+
+
+def test_call_says_what_became_of_its_permission() -> None:
+    call = {"name": "bash", "input": {"command": "ls"}}
+    asked = wire.event("agent.tool_use", id="a", evaluated_permission="ask", **call)
+    denied = wire.event("agent.tool_use", id="d", evaluated_permission="deny", **call)
+    lines = Page().after(asked, denied).splitlines()
+    assert lines[0] == "tool  bash  (waits for permission)"
+    assert lines[2] == "tool  bash  (denied)"
+
+
 def test_event_that_comes_twice_is_shown_once() -> None:
     fields = {"id": "u", "content": wire.text("hi")}
     waiting = wire.event("user.message", processed_at=None, **fields)
