@@ -13,7 +13,7 @@ from anthropic import Anthropic, BadRequestError
 
 from tests.doubles.messages_api import Reply, ToolUse, Usage, text, tools
 from tests.e2e.driving import history, new_session, run_turn, send, stamped, user_message
-from tests.e2e.stack import Stack
+from tests.e2e.stack import BETA, Stack
 
 CENT = Usage(input_tokens=0, output_tokens=500)
 FREE = Usage(input_tokens=1, output_tokens=1)
@@ -241,5 +241,9 @@ def test_budget_is_not_lowered_to_what_is_consumed(stack: Stack) -> None:
             client.beta.sessions.update(session.id, budget=budget(1))
         assert code_of(refused.value) == "budget_not_raised"
         assert client.beta.sessions.update(session.id, budget=budget(2)).status == "idle"
-        shown = client.beta.sessions.retrieve(session.id)
-        assert shown.budget.max_list_cost.amount == "2"
+        fork: Any = client.post(
+            f"/v1/sessions/{session.id}/fork",
+            cast_to=object,
+            options={"headers": {"anthropic-beta": BETA}},
+        )
+        assert (fork["budget"], fork["usage"]["list_cost"]) == (budget(2), None)

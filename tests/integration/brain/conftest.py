@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from catalogue.models import load
 from chassis.clock import SystemClock
 from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
@@ -95,6 +96,8 @@ class Rig:
         max_sessions: int = 8,
         judge_seconds: float = 10.0,
     ) -> BrainPool:
+        models = load(None)
+        limits = limits or Limits(prices=models)
         harnesses = HarnessRegistry(harness or StandardHarness(limits=limits))
         metrics = CheckpointMetrics()
         sender = CheckpointSender(self.checkpoint_stub, metrics)
@@ -110,6 +113,7 @@ class Rig:
                 clock=SystemClock(),
                 ids=new_id,
                 points=points or NoSyncPoints(),
+                models=models,
                 judge_seconds=judge_seconds,
             ),
             cache=StateCache(),

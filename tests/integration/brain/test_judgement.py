@@ -99,6 +99,18 @@ async def test_call_that_the_judge_leaves_open_waits_for_a_person_as_any_other(r
     assert kept.agent_tool_use.evaluated_permission == EVALUATED_PERMISSION_ASK
 
 
+async def test_judge_is_not_asked_beyond_the_budget_and_a_person_is(rig: Rig) -> None:
+    session = rig.session(judge_for("bash"), model="claude-opus-5-5")
+    session.session.budget.max_list_cost.amount = "1"
+    rig.model.say(tool("bash", {"command": "ls"}), usage={"input_tokens": 2500})  # a cent
+    session.message("Go")
+    await rig.wake(session)
+    assert not to_judge(rig)
+    assert awaited(session) == [session.of("agent_tool_use")[0].id]
+    told = session.of("session_usage")[-1].session_usage
+    assert told.usage.list_cost.amount == told.budget.max_list_cost.amount == "1"
+
+
 BAD_ANSWERS = {
     "fails": Reply([], overloaded()),
     "is cut off": Reply(response(verdicts("allow"))[:4], overloaded()),
