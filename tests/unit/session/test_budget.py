@@ -10,6 +10,7 @@ from drover.event.v1 import event_pb2, usage_pb2
 from drover.session.v1 import session_service_pb2
 from services.session.domain import budget, lifecycle, view
 from services.session.domain.session import Stop
+from services.session.domain.snapshot import describe, restore
 from tests.doubles.session_events import (
     confirmation,
     custom_result,
@@ -212,3 +213,13 @@ def test_a_thread_costs_its_tokens_and_the_session_its_time_too():
 
 def snapshot(world):
     return world.store.run(lambda tx: lifecycle.read(tx, world.ref), keep=False)
+
+
+@pytest.mark.parametrize("cap", [None, CAP])
+def test_a_budget_goes_along_when_a_session_moves(cap):
+    world = World(budget=cap)
+    state, details = world.state, snapshot(world).details
+    threads = world.store.run(lambda tx: tx.threads(state.id), keep=False)
+    moved = describe(state, details, threads, None)
+    _, restored, _ = restore(moved, state.workspace_id)
+    assert restored.budget == cap
