@@ -36,6 +36,7 @@ from tests.doubles.session_events import (
     message,
     running,
     said,
+    system_message,
     tool_result,
     tool_use,
 )
@@ -75,9 +76,11 @@ class SessionMachine(RuleBasedStateMachine):
 
     # what clients do
 
-    @rule(count=st.integers(1, 3))
-    def send_messages(self, count):
+    @rule(count=st.integers(1, 3), accompanied=st.booleans())
+    def send_messages(self, count, accompanied):
         messages = [message(str(n)) for n in range(count)]
+        if accompanied:
+            messages.append(system_message())
         stored, reason = outcome(lambda: self.world.accept(*messages))
         if stored is not None:
             self.accepted += [event.id for event in stored]
@@ -254,6 +257,17 @@ class SessionMachine(RuleBasedStateMachine):
         for kind in ("user_message", "user_interrupt"):
             taken = [order[event.id] for event in log if event.HasField(kind)]
             assert taken == sorted(taken)
+
+    @invariant()
+    def a_system_message_is_behind_the_message_that_it_came_with(self):
+        order = {event_id: n for n, event_id in enumerate(self.accepted)}
+        pairs = [
+            (first, second)
+            for first, second in itertools.pairwise(self.log)
+            if second.HasField("system_message")
+        ]
+        for first, second in pairs:
+            assert order[first.id] == order[second.id] - 1
 
     @invariant()
     def a_call_has_at_most_one_result(self):
