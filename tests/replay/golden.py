@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from catalogue.models import load
 from cli.transfer.lines import record_of
 from drover.event.v1.event_pb2 import Event
 from drover.session.v1.lease_pb2 import InputWaiting
 from drover.session.v1.session_pb2 import Session
 from services.brain.domain.calls import Answerer
-from services.brain.domain.decision import Decision, GiveUp, GoIdle, Mine, Rest
+from services.brain.domain.decision import Decision, GiveUp, GoIdle, Limits, Mine, Rest
 from services.brain.domain.state import State
 from services.brain.harness.port import Harness
 from services.brain.harness.registry import HarnessRegistry
@@ -28,6 +29,8 @@ from services.session.domain.event import event_type
 
 FOLDER: Final = Path(__file__).parent
 LOGS: Final = FOLDER / "logs"
+MODELS: Final = FOLDER / "models.json"
+"""The window and the prices of the logs' model, whatever comes of them in the catalogue."""
 DIFFERENCES: Final = FOLDER / "differences.jsonl"
 
 WAITING: Final = {
@@ -63,6 +66,7 @@ class GoldenLog:
             environment_id=snapshot.environment_id,
             environment=snapshot.environment,
             primary_thread_id=snapshot.threads[0].thread_id,
+            budget=snapshot.budget if snapshot.HasField("budget") else None,
         )
         return cls(session, [record.event for record in others if record.HasField("event")])
 
@@ -74,7 +78,9 @@ class GoldenLog:
         difference. `shown` digests the conversation that the model would be sent, cache
         breakpoints left out.
         """
-        harness = HarnessRegistry(StandardHarness()).choose(self.session.agent)
+        models = load(MODELS)
+        standard = StandardHarness(models=models, limits=Limits(prices=models))
+        harness = HarnessRegistry(standard).choose(self.session.agent)
         state = harness.begin(self.session)
         yield {"seq": 0, "behind": "", **_step(harness, state)}
         for event in self.events:

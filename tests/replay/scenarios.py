@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -9,7 +10,9 @@ from anthropic import Anthropic
 
 from tests.doubles.messages_api import (
     Gate,
+    Reply,
     ToolUse,
+    Usage,
     error,
     max_tokens,
     refusal,
@@ -28,6 +31,20 @@ ENVIRONMENT: Final = {"DROVER_MODEL_ATTEMPTS": "3"}
 """What the stack must be told, so that giving up does not take minutes."""
 
 ASKING: Final = {**TOOLSET, "default_config": {"permission_policy": {"type": "always_ask"}}}
+JUDGED: Final = {**TOOLSET, "default_config": {"permission_policy": {"type": "auto"}}}
+CENT: Final = Usage(input_tokens=0, output_tokens=500)
+"""What a request costs one cent with, at $20 for a million tokens out."""
+FULL: Final = Usage(input_tokens=900_000)
+"""So much of a window of a million tokens that it must be summarised."""
+DOT: Final[dict[str, Any]] = {
+    "type": "image",
+    "source": {
+        "type": "base64",
+        "media_type": "image/png",
+        "data": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9"
+        "awAAAABJRU5ErkJggg==",
+    },
+}
 DESK: Final[dict[str, Any]] = {
     "type": "custom",
     "name": "ask_desk",
@@ -213,6 +230,133 @@ def updated_and_archived(stack: Stack, client: Anthropic) -> str:
     return str(session.id)
 
 
+def judged_calls(stack: Stack, client: Anthropic) -> str:
+    """Verdicts of every kind, a judge that is not understood, and one that fails."""
+    stack.model.script(
+        tools(
+            ToolUse("bash", {"command": "echo allowed"}),
+            ToolUse("bash", {"command": "echo denied"}),
+            ToolUse("bash", {"command": "echo asked"}),
+        ),
+        _verdicts(
+            {"verdict": "allow"}, {"verdict": "deny", "reason": "high_risk"}, {"verdict": "ask"}
+        ),
+        tools(ToolUse("bash", {"command": "echo unclear"})),
+        text("I would rather not say."),
+        tools(ToolUse("bash", {"command": "echo unjudged"})),
+        error(400),
+        text("done"),
+    )
+    session = new_session(client, tools=[JUDGED])
+    waits = run_turn(client, session.id, "work")
+    for _ in range(3):
+        (call,) = waits[-1].stop_reason.event_ids
+        answer: Any = {"type": "user.tool_confirmation", "tool_use_id": call, "result": "allow"}
+        with client.beta.sessions.events.stream(session.id) as stream:
+            client.beta.sessions.events.send(session.id, events=[answer])
+            waits = [next(one for one in stream if one.type == "session.status_idle")]
+    return str(session.id)
+
+
+def judge_interrupted(stack: Stack, client: Anthropic) -> str:
+    gate = Gate()
+    stack.model.script(
+        tools(ToolUse("bash", {"command": "echo never"})),
+        text("never read").stall(gate, after="content_block_start"),
+        text("better"),
+    )
+    session = new_session(client, tools=[JUDGED])
+    send(client, session.id, "work")
+    gate.wait_reached()
+    _interrupt(client, session.id)
+    stack.until_idle(client, session.id, answers=0)
+    gate.release()
+    run_turn(client, session.id, "once more")
+    return str(session.id)
+
+
+def budget_reached(stack: Stack, client: Anthropic) -> str:
+    stack.model.script(tools(ToolUse("bash", {"command": "echo dear"}), usage=CENT))
+    session = new_session(client, budget=_budget(1))
+    run_turn(client, session.id, "work")
+    return str(session.id)
+
+
+def budget_raised_and_removed(stack: Stack, client: Anthropic) -> str:
+    stack.model.script(
+        tools(ToolUse("bash", {"command": "echo dear"}), usage=CENT),
+        text("all of it", usage=CENT),
+        text("as much as you like", usage=CENT),
+    )
+    session = new_session(client, budget=_budget(1))
+    run_turn(client, session.id, "work")
+    client.beta.sessions.update(session.id, budget=_budget(2))
+    stack.until_idle(client, session.id)
+    client.beta.sessions.update(session.id, budget=None)
+    stack.until_idle(client, session.id)
+    run_turn(client, session.id, "more")
+    return str(session.id)
+
+
+def system_messages(stack: Stack, client: Anthropic) -> str:
+    stack.model.script(text("bonjour"), tools(ToolUse("ask_desk", {"q": "ouvert ?"})), text("oui"))
+    session = new_session(client, tools=[TOOLSET, DESK])
+    both: list[Any] = [_message("hello"), _system("Answer in French.")]
+    client.beta.sessions.events.send(session.id, events=both)
+    stack.until_idle(client, session.id)
+    alone: list[Any] = [_system("The desk closes at five.")]
+    client.beta.sessions.events.send(session.id, events=alone)
+    waits = run_turn(client, session.id, "is the desk open?")
+    _answer(client, session.id, waits[-1].stop_reason.event_ids[0], _system("It is four."))
+    stack.until_idle(client, session.id)
+    return str(session.id)
+
+
+def pictures_and_documents(stack: Stack, client: Anthropic) -> str:
+    stack.model.script(
+        text("a dot, and terms"),
+        tools(ToolUse("ask_desk", {"q": "a picture?"})),
+        text("another dot"),
+    )
+    session = new_session(client, tools=[TOOLSET, DESK])
+    terms = {"type": "text", "media_type": "text/plain", "data": "Pay in time."}
+    shown: Any = {
+        "type": "user.message",
+        "content": [
+            {"type": "text", "text": "what is this?"},
+            DOT,
+            {"type": "document", "source": terms, "title": "Terms"},
+        ],
+    }
+    client.beta.sessions.events.send(session.id, events=[shown])
+    stack.until_idle(client, session.id)
+    waits = run_turn(client, session.id, "and the desk?")
+    answer: Any = {
+        "type": "user.custom_tool_result",
+        "custom_tool_use_id": waits[-1].stop_reason.event_ids[0],
+        "content": [DOT],
+    }
+    client.beta.sessions.events.send(session.id, events=[answer])
+    stack.until_idle(client, session.id)
+    return str(session.id)
+
+
+def full_window(stack: Stack, client: Anthropic) -> str:
+    """Summarised, looked back into, and found too long with nothing left to summarise."""
+    stack.model.script(
+        text("the first answer", usage=FULL),
+        text("A summary of the first."),
+        tools(ToolUse("session_history", {"text": "question"})),
+        text("the second answer"),
+        error(400, "prompt is too long: 1200000 tokens > 1000000 maximum"),
+        text("the third answer"),
+    )
+    session = new_session(client)
+    for words in ("the first question", "the second question", "the third question"):
+        run_turn(client, session.id, words)
+    return str(session.id)
+
+
 ALL: Final[tuple[Scenario, ...]] = (
     plain_turns,
     queued_messages,
@@ -227,6 +371,13 @@ ALL: Final[tuple[Scenario, ...]] = (
     brain_killed_in_a_model_request,
     brain_killed_in_a_tool_call,
     updated_and_archived,
+    judged_calls,
+    judge_interrupted,
+    budget_reached,
+    budget_raised_and_removed,
+    system_messages,
+    pictures_and_documents,
+    full_window,
 )
 
 
@@ -234,14 +385,27 @@ def _message(words: str) -> dict[str, Any]:
     return {"type": "user.message", "content": [{"type": "text", "text": words}]}
 
 
+def _system(words: str) -> dict[str, Any]:
+    return {"type": "system.message", "content": [{"type": "text", "text": words}]}
+
+
+def _budget(cents: int) -> dict[str, Any]:
+    return {"type": "limit", "max_list_cost": {"amount": str(cents), "currency": "USD"}}
+
+
+def _verdicts(*given: dict[str, str]) -> Reply:
+    told = [{"call": number, **verdict} for number, verdict in enumerate(given, 1)]
+    return text(json.dumps({"verdicts": told}))
+
+
 def _interrupt(client: Anthropic, session_id: str) -> None:
     client.beta.sessions.events.send(session_id, events=[{"type": "user.interrupt"}])
 
 
-def _answer(client: Anthropic, session_id: str, call: str) -> None:
+def _answer(client: Anthropic, session_id: str, call: str, *behind: dict[str, Any]) -> None:
     content: Any = [{"type": "text", "text": "yes"}]
     answer: Any = {"type": "user.custom_tool_result", "custom_tool_use_id": call}
-    client.beta.sessions.events.send(session_id, events=[answer | {"content": content}])
+    client.beta.sessions.events.send(session_id, events=[answer | {"content": content}, *behind])
 
 
 def _kill_brains(stack: Stack) -> None:
