@@ -95,6 +95,7 @@ async def brain(rig: Rig, client: AnthropicModelClient) -> BrainPool:
     return await rig.brain(max_sessions=2 * AT_ONCE)
 
 
+@pytest.mark.timeout(300)
 async def test_f15_a_stream_cut_after_any_byte_is_a_lost_connection_behind_whole_events(
     client: AnthropicModelClient,
 ) -> None:
@@ -120,6 +121,7 @@ async def _cut(rig: Rig, brain: BrainPool, at: int) -> FakeSession:
     return session
 
 
+@pytest.mark.timeout(300)
 async def test_f15_a_stream_cut_after_any_byte_runs_no_half_call_and_is_made_again(
     rig: Rig, brain: BrainPool
 ) -> None:
