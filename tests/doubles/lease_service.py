@@ -69,6 +69,8 @@ class FakeSession:
         self.break_after: Callable[[pb.AppendEvents], bool] | None = None
         self.before_append: Callable[[pb.AppendEvents], None] | None = None
         self.take_at_most = 1000
+        # Whether the brain knew less than the log when it took the lease.
+        self.stale = False
         self._clock = 1_700_000_000
 
     # What clients do.
@@ -319,6 +321,7 @@ class FakeSessions(SessionServiceServicer):
         for at in range(begin, head, self.slice_size):
             piece = session.log[at : min(at + self.slice_size, head)]
             yield _message(log=pb.LogSlice(events=piece))
+        session.stale = not opening.generation and opening.after_seq < head
         reader = asyncio.create_task(self._read(requests, session, queue, head, generation))
         try:
             while True:
@@ -349,6 +352,8 @@ class FakeSessions(SessionServiceServicer):
             match request.WhichOneof("request"):
                 case "append":
                     append = request.append
+                    if session.stale and not append.events and append.request_id == 1:
+                        append.take = pb.TAKE_INPUT_UNSPECIFIED  # it came with the opening
                     if session.break_before is not None and session.break_before(append):
                         session.break_before = None
                         return queue.put_nowait(DroverError(Reason.UNAVAILABLE, "broke"))

@@ -53,6 +53,9 @@ def open_lease(
 ) -> Opened:
     """Takes the lease for a brain, or takes it up again, and appends what came with the request.
 
+    Of a log that goes on behind what the brain has seen nothing is taken: it might be in the midst
+    of a turn, whose input is not the next message.
+
     Raises NOT_FOUND, ARCHIVED, LEASE_HELD, LEASE_LOST, and INVALID_ARGUMENT for a position that
     the log has not reached.
     """
@@ -70,12 +73,21 @@ def open_lease(
     first = [] if formats else next_slice(tx, ref, request.after_seq, state.head_seq)
     waiting = inbox.summary(state.waiting)
     if with_it:
+        if request.after_seq < state.head_seq:
+            with_it = [_taking_nothing(one) for one in with_it]
         appends = append_to(tx, state, state.head_seq, with_it, ids)
         news = dataclasses.replace(appends.news, opened=True)
         return Opened(snapshot, waiting, first, appends, news, formats)
     tx.save(state)
     news = News(ref, generation=state.generation, opened=True)
     return Opened(snapshot, waiting, first, None, news, formats)
+
+
+def _taking_nothing(request: lease_pb2.AppendEvents) -> lease_pb2.AppendEvents:
+    copy = type(request)()
+    copy.CopyFrom(request)
+    copy.ClearField("take")
+    return copy
 
 
 def next_slice(tx: Transaction, ref: SessionRef, after: int, upto: int) -> list[bytes]:

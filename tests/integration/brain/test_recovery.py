@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from chassis.errors import DroverError
 from services.brain.loop.sync_points import Point
 from tests.doubles.lease_service import FakeSession
 from tests.doubles.scripted_model import text, tool
@@ -181,3 +182,29 @@ async def test_requests_lost_again_and_again_end_the_turn(rig: Rig) -> None:
     await rig.wake(session)
     assert session.of("session_error")[0].session_error.error.HasField("unknown_error")
     assert session.log[-1].session_status_idle.stop_reason.HasField("retries_exhausted")
+
+
+async def test_brain_that_knows_an_older_log_takes_no_message_into_a_turn_under_way(
+    rig: Rig,
+) -> None:
+    """It had the session's first turn, another one died in the second."""
+    session = rig.session()
+    knowing = await rig.brain()
+    rig.model.say(text("One."))
+    session.message("first")
+    await rig.wake(session, knowing)
+    points = DieAt(Point.BEFORE_REQUEST)
+    async with asyncio.timeout(20):
+        dying = asyncio.create_task((await rig.brain(points=points)).wake(session.session.id))
+        session.message("second")
+        await points.died.wait()
+    session.message("third")
+    session.revoke()
+    with pytest.raises(DroverError):
+        await dying
+    session.held = False
+    rig.model.say(text("Two."))
+    rig.model.say(text("Three."))
+    await rig.wake(session, knowing)
+    told = [kind for kind in session.kinds if kind in {"user_message", "agent_message"}]
+    assert told == ["user_message", "agent_message"] * 3

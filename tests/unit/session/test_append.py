@@ -7,7 +7,7 @@ import pytest
 from chassis.errors import DroverError, Reason
 from drover.event.v1 import event_pb2, session_event_pb2, usage_pb2
 from drover.session.v1 import lease_pb2
-from services.session.domain import inbox, lifecycle, view
+from services.session.domain import holding, inbox, lifecycle, view
 from services.session.domain.ports import CallState
 from services.session.domain.session import Status, Stop
 from tests.doubles.session_events import (
@@ -355,3 +355,29 @@ def test_an_event_that_is_more_than_is_taken_at_a_time_is_taken_alone(monkeypatc
     generation = world.open()
     assert texts(world.append(generation, take=ALL).taken) == words[:1]
     assert texts(world.append(generation, take=ALL).taken) == words[1:]
+
+
+def test_what_comes_with_an_opening_takes_nothing_where_the_brain_knows_an_older_log():
+    """A brain that sleeps on an old state may be woken to a turn that another one has begun."""
+    world = World(message("one"))
+    first = world.open()
+    known = world.append(first, running(), idle(), take=NEXT, release=True).head_seq
+    world.accept(message("two"))
+    world.append(second := world.open(), running(), take=NEXT)
+    world.accept(message("three"))
+    take = lease_pb2.AppendEvents(take=NEXT)
+    for after, taken in ((known, []), (known + 2, ["three"])):
+        world.abandon(second)
+        request = lease_pb2.OpenLease(
+            session_id=world.ref.session_id, holder="brain", after_seq=after
+        )
+
+        def fn(tx, request=request):
+            opened = holding.open_lease(tx, world.ref, request, [take], world.ids)
+            return opened, opened.news
+
+        opened = world.do(fn)
+        [acknowledged] = opened.appends.acknowledged
+        assert texts(acknowledged.taken) == taken
+        assert acknowledged.head_seq == world.state.head_seq == known + 2 + len(taken)
+        second = opened.snapshot.state.generation

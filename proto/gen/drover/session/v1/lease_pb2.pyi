@@ -96,7 +96,8 @@ Global___HoldLeaseRequest: _TypeAlias = HoldLeaseRequest  # noqa: Y015
 @_typing.final
 class LeaseRequest(_message.Message):
     """One request. The first of a stream is `open`; appends that come right behind
-    it in its message share its transaction.
+    it in its message share its transaction; they take no input where the log
+    goes on behind `after_seq`, since what the brain knows of the session is old.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
