@@ -31,6 +31,7 @@ MAX_LOOKED_AT: Final = 20_000
 
 _PAGE: Final = 200
 _PAUSE: Final = 0.2
+_MARGIN: Final = 5.0
 
 _log = structlog.get_logger("brain.history")
 
@@ -100,7 +101,8 @@ class LogHistory:
         lines: list[str] = []
         at, room, looked_at = query.from_seq, history.MAX_OUTPUT, 0
         cursor = ""
-        while looked_at < MAX_LOOKED_AT:
+        # A search that takes too long says how far it came.
+        while looked_at < MAX_LOOKED_AT and self._clock.monotonic() < deadline - _MARGIN:
             page = await self._read(
                 deadline, after_seq=query.from_seq - 1, limit=_PAGE, page=cursor or None
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
@@ -271,7 +271,9 @@ class Transcript:
         head._starts = self._starts[:cut]
         head._results = [result for result in self._results if result.end <= end]
         notes = [(it.start, it.end, head._note(it)) for it in head._results]
-        thoughts = [(at, stop + 1, b"") for at, stop in self._thoughts if stop <= end]
+        # The thoughts about results that nobody has answered stay, as the API demands.
+        newest = head._starts[head._answered()]
+        thoughts = [(at, stop + 1, b"") for at, stop in self._thoughts if stop <= newest]
         head._results = []
         head._splice(sorted([*notes, *thoughts]))
         head._splice(
@@ -375,9 +377,11 @@ class Transcript:
 
     def _old_thoughts(self) -> list[tuple[int, int]]:
         # Words that came instead of an answer begin a turn among the results of the one before,
-        # and the API still demands what was thought about those.
-        newest = self._starts[self._answered()] if self._starts else 0
-        bound = min(self._turn, newest)
+        # and the API still demands what was thought about those, also once the turn was dropped.
+        before = bisect_left(self._starts, self._turn)
+        while before and self._role_of(before - 1) != "assistant":
+            before -= 1
+        bound = self._starts[before - 1] if before else 0
         return [thought for thought in self._thoughts if thought[0] < bound]
 
     def _note(self, result: _Clearable) -> bytes:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from drover.event.v1.session_event_pb2 import PlainError, SessionError
-from services.brain.domain.decision import CallModel, Decision, GiveUp, Mine, TakeMessage
+from services.brain.domain.decision import (
+    CallModel,
+    Compact,
+    Decision,
+    GiveUp,
+    Mine,
+    TakeMessage,
+)
 from services.brain.harness import plugins
 from services.brain.harness.minimal import MinimalHarness
 from services.brain.harness.standard import StandardHarness
@@ -73,7 +80,7 @@ class MissingHarness(StandardHarness):
     def decide(self, state: State, waiting: InputWaiting, mine: Mine) -> Decision:
         """As the standard harness, but no turn is begun."""
         decision = super().decide(state, waiting, mine)
-        if not isinstance(decision, TakeMessage | CallModel):
+        if not isinstance(decision, TakeMessage | CallModel | Compact):
             return decision
         return GiveUp(
             SessionError(

@@ -126,6 +126,8 @@ class World:
 
     def __init__(self, seed: int, harness: StandardHarness = HARNESS) -> None:
         self.harness = harness
+        # Whether its model refuses now and then.
+        self.refuses = True
         self.random = random.Random(seed)  # noqa: S311
         self.session = session(*every_kind_of_tool())
         self.log: list[Event] = []
@@ -289,7 +291,7 @@ class World:
         if self.random.random() < 0.2:
             blocks.append(model.thinking("cut off while"))
         odd = self.random.random()
-        if odd < 0.1:
+        if odd < 0.1 and self.refuses:
             return model.response(*blocks, stop_reason="refusal", usage=usage)
         reason = "max_tokens" if odd < 0.2 else None
         return model.response(*blocks, stop_reason=reason, usage=usage)
