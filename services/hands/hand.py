@@ -18,12 +18,11 @@ import orjson
 import structlog
 
 from drover.event.v1.content_pb2 import ContentBlock
-from services.hands.backends import bubblewrap
+from services.hands.backends import inside
 from services.hands.backends.port import BackendUnavailable
 
 if TYPE_CHECKING:
     from services.hands.backends.port import Sandbox
-    from services.hands.domain.limits import Limits
     from services.hands.domain.toolset import ToolCall
 
 _PREFIX: Final = 4
@@ -38,6 +37,7 @@ _MEDIA_TYPES: Final = {
 }
 _UNSAFE_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _CANCEL_SECONDS: Final = 1.0
+_FORBIDDEN: Final = ("namespace", "Permission denied", "Operation not permitted")
 
 _log = structlog.get_logger("hands.hand")
 
@@ -90,14 +90,14 @@ class Hand:
         self.lost = Lost.NOTHING
         self.dead = asyncio.Event()
 
-    async def open(self, limits: Limits, tasks: asyncio.TaskGroup) -> None:
+    async def open(self, tasks: asyncio.TaskGroup) -> None:
         """Waits for the agent, confines the sandbox and lets the agent serve.
 
         Raises `BackendUnavailable`; the sandbox has ended then.
         """
         try:
             async with asyncio.timeout(_START_SECONDS):
-                await self._greet(limits)
+                await self._greet()
         except BaseException as error:
             await self._sandbox.kill()
             if isinstance(error, TimeoutError):
@@ -175,31 +175,36 @@ class Hand:
             raise ProtocolBroken("a frame that is no object")
         return message
 
-    async def _greet(self, limits: Limits) -> None:
+    async def _greet(self) -> None:
         reader = self._sandbox.reader
         start = b""
         try:
-            # Until it is up, the agent's stream is also where bubblewrap complains.
+            # Until it is up, the agent's stream is also where whatever starts it complains.
             start = await reader.readexactly(_PREFIX)
             size = int.from_bytes(start, "big")
             if size > _MAX_GREETING:
                 start += await reader.read(_MAX_GREETING)
-                raise BackendUnavailable(_complaint(start))
+                raise BackendUnavailable(self._complaint(start))
             await reader.readexactly(size)
             await self._sandbox.confine()
             self._send(
                 {
                     "type": "hello",
-                    "rlimits": limits.resource_limits(grouped=self._sandbox.grouped),
-                    "environment": bubblewrap.ENVIRONMENT,
-                    "directory": bubblewrap.CONTROL_DIRECTORY,
+                    "rlimits": dict(self._sandbox.resource_limits),
+                    "environment": inside.ENVIRONMENT,
+                    "directory": inside.CONTROL_DIRECTORY,
                 }
             )
             await self._receive()
         except asyncio.IncompleteReadError as error:
-            raise BackendUnavailable(_complaint(start + error.partial)) from error
+            raise BackendUnavailable(self._complaint(start + error.partial)) from error
         except (OSError, ProtocolBroken) as error:
             raise BackendUnavailable(f"the sandbox did not start: {error}") from error
+
+    def _complaint(self, text: bytes) -> str:
+        shown = text.decode("utf-8", "replace").strip() or "no reason was given"
+        forbidden = any(word in shown for word in _FORBIDDEN) and self._sandbox.advice
+        return f"the sandbox did not start: {shown}{f'. {forbidden}' if forbidden else ''}"
 
     async def _listen(self) -> None:
         why = ""
@@ -242,18 +247,6 @@ class Hand:
         for reply in self._calls.values():
             if not reply.done():
                 reply.set_exception(HandDied(why))
-
-
-def _complaint(text: bytes) -> str:
-    shown = text.decode("utf-8", "replace").strip() or "no reason was given"
-    hint = ""
-    if "namespace" in shown or "Permission denied" in shown or "Operation not permitted" in shown:
-        hint = (
-            ". Unprivileged user namespaces must be allowed: see sysctl "
-            "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns and "
-            "user.max_user_namespaces; in a container, seccomp and masked paths must not forbid it"
-        )
-    return f"the sandbox did not start: {shown}{hint}"
 
 
 def _reply(message: dict[str, Any]) -> Reply:

@@ -217,7 +217,7 @@ class Pool:
         async with self._starting:
             sandbox = await self._backend.launch(SandboxSpec(hand_id, volume, self._limits))
             hand = Hand(hand_id, sandbox, grace=self._size.grace_seconds)
-            await hand.open(self._limits, self._tasks)
+            await hand.open(self._tasks)
         return hand
 
     async def _fill(self) -> None:

@@ -19,7 +19,8 @@ class ScriptedSandbox:
 
     def __init__(self, spec: SandboxSpec) -> None:
         self.spec = spec
-        self.grouped = False
+        self.resource_limits: dict[str, int] = {}
+        self.advice = "look at the sysctl"
         self.frames: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.confined = False
         self.killed = asyncio.Event()

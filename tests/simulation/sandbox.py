@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from services.hands.backends.port import BackendUnavailable, Volume
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Sandbox:
     """The agent's end of the stream is played here."""
 
-    grouped = False
+    resource_limits: ClassVar[dict[str, int]] = {}
+    advice = ""
 
     def __init__(self, disk: Disk, life: Life, number: int, fate: Fate) -> None:
         self._disk = disk

@@ -11,6 +11,8 @@ from typing import Final
 from services.hands import runner
 
 MAIN_FILE: Final = "main.py"
+FILTER_FILE: Final = "filter"
+"""A system call filter, where the agent's own first process is to install it."""
 # It says that it is up before it imports anything: the host has something to do meanwhile.
 _READY: Final = b'{"type":"ready"}'
 _MAIN: Final = f"""\
@@ -19,8 +21,12 @@ from __future__ import annotations
 import os
 import sys
 
-os.write(0, {len(_READY).to_bytes(4, "big") + _READY!r})
 sys.path.insert(0, os.path.dirname(__file__))
+if os.getpid() == 1:
+    from services.hands.runner.first import divide
+
+    divide(os.path.dirname(__file__) + "/{FILTER_FILE}")
+os.write(1, {len(_READY).to_bytes(4, "big") + _READY!r})
 
 from services.hands.runner.agent import main
 
@@ -29,7 +35,7 @@ main()
 _COMPILE_SECONDS: Final = 60.0
 
 
-def lay_out(directory: Path, python: str) -> None:
+def lay_out(directory: Path, python: str, call_filter: bytes | None = None) -> None:
     """Writes the agent's package and its main file to `directory`, anew.
 
     Compiled ahead by the interpreter that will run it: a sandbox cannot keep what it compiles.
@@ -40,6 +46,8 @@ def lay_out(directory: Path, python: str) -> None:
     for source in sorted(Path(runner.__path__[0]).glob("*.py")):
         shutil.copyfile(source, package / source.name)
     (directory / MAIN_FILE).write_text(_MAIN, encoding="utf-8")
+    if call_filter is not None:
+        (directory / FILTER_FILE).write_bytes(call_filter)
     subprocess.run(  # noqa: S603  # our own file names
         [python, "-I", "-S", "-m", "compileall", "-q", str(directory)],
         env={},

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from services.hands.backends.agent_files import MAIN_FILE
+from services.hands.backends import inside
 from services.hands.backends.etc_files import HOSTNAME, MOUNTED, USER
 from services.hands.backends.port import BackendUnavailable
 
@@ -22,26 +22,15 @@ if TYPE_CHECKING:
 
 PYTHONS: Final = ("/usr/bin/python3", "/usr/local/bin/python3")
 """Where the system's Python may be: under /usr, which is all that a sandbox sees of the host."""
-BASH: Final = "/bin/bash"
-AGENT_DIRECTORY: Final = "/run/agent"
-CONTROL_DIRECTORY: Final = "/run/shell"
-_MIB: Final = 1024 * 1024
-
 _PRIVATE: Final = ("/usr/local/etc",)
 """Where programs under /usr keep what is the host's own: configuration, and tokens in it."""
 _SYSTEM: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-ENVIRONMENT: Final = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
-    "HOME": "/mnt/session/home",
-    "USER": "agent",
-    "LOGNAME": "agent",
-    "SHELL": BASH,
-    "LANG": "C.UTF-8",
-    "TERM": "dumb",
-    "PAGER": "cat",
-    "GIT_PAGER": "cat",
-}
-"""The whole environment of a sandbox's commands."""
+ADVICE: Final = (
+    "Unprivileged user namespaces must be allowed: see sysctl kernel.unprivileged_userns_clone, "
+    "kernel.apparmor_restrict_unprivileged_userns and user.max_user_namespaces; in a container, "
+    "seccomp and masked paths must not forbid it"
+)
+"""What to look at where the machine forbids a sandbox."""
 
 
 def find_program() -> Path:
@@ -73,8 +62,8 @@ def find_python() -> str:
     found = [program for program in PYTHONS if os.access(program, os.X_OK)]
     if not found:
         raise _lacking(" or ".join(PYTHONS), "python3")
-    if not os.access(BASH, os.X_OK):
-        raise _lacking(BASH, "bash")
+    if not os.access(inside.BASH, os.X_OK):
+        raise _lacking(inside.BASH, "bash")
     for program in found:
         probe = [program, "-I", "-S", "-c", "import os, _json; os.pidfd_open"]
         if not subprocess.run(probe, env={}, check=False, capture_output=True).returncode:  # noqa: S603
@@ -114,11 +103,11 @@ def arguments(
         *("--ro-bind", str(at(etc)), "/etc"),
         *(word for name in MOUNTED for word in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")),
         *("--proc", "/proc", "--dev", "/dev"),
-        *_tmpfs("/dev/shm", 64 * _MIB, "1777"),  # noqa: S108  # the sandbox's own
+        *_tmpfs("/dev/shm", inside.SHARED_MEMORY, "1777"),  # noqa: S108  # the sandbox's own
         *_tmpfs("/tmp", spec.limits.tmp_bytes, "1777"),  # noqa: S108  # the sandbox's own
-        *_tmpfs("/run", 16 * _MIB, "0755"),
-        *_tmpfs(CONTROL_DIRECTORY, 4 * _MIB, "0700"),
-        *("--ro-bind", str(at(agent)), AGENT_DIRECTORY),
+        *_tmpfs("/run", inside.RUN_BYTES, "0755"),
+        *_tmpfs(inside.CONTROL_DIRECTORY, inside.CONTROL_BYTES, "0700"),
+        *("--ro-bind", str(at(agent)), inside.AGENT_DIRECTORY),
     ]
     for source, place, writable in spec.volume.mounts:
         told += ["--bind" if writable else "--ro-bind", str(at(source)), place]
@@ -129,8 +118,7 @@ def arguments(
 
 def command(python: str) -> Sequence[str]:
     """What runs in the sandbox."""
-    # A file, not the directory: `runpy` would be imported for that.
-    return (python, "-I", "-S", f"{AGENT_DIRECTORY}/{MAIN_FILE}")
+    return (python, *inside.AGENT)
 
 
 def _system(name: str) -> list[str]:

@@ -26,7 +26,7 @@ from services.hands.backends.process import Handle, ProcessId, children
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from services.hands.backends.launcher import Started
@@ -80,6 +80,11 @@ class LocalBackend:
 
     async def launch(self, spec: SandboxSpec) -> LocalSandbox:
         """Starts a sandbox. Raises `BackendUnavailable`."""
+        if spec.image:
+            raise BackendUnavailable(
+                f"the image {spec.image} is asked for, and local sandboxes are made of this "
+                "machine's own system: name drover.sandbox too, or no image"
+            )
         if self._unavailable or self._program is None:
             raise BackendUnavailable(self._unavailable)
         at = self._launcher.at
@@ -100,7 +105,7 @@ class LocalBackend:
             if group is not None:
                 group.remove()
             raise BackendUnavailable(f"bubblewrap did not start: {error.strerror}") from error
-        return await LocalSandbox.open(started, spec.hand_id, group, self._marks)
+        return await LocalSandbox.open(started, spec, group, self._marks)
 
     async def close(self) -> None:
         """Ends the launcher's thread."""
@@ -151,11 +156,13 @@ class LocalSandbox:
         stream: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         *,
         hand_id: str,
+        resource_limits: Mapping[str, int],
         group: Group | None,
         marks: Marks,
     ) -> None:
         self.reader, self.writer = stream
-        self.grouped = group is not None
+        self.resource_limits = resource_limits
+        self.advice = bubblewrap.ADVICE
         self._process = process
         self._hand_id = hand_id
         self._group = group
@@ -169,11 +176,19 @@ class LocalSandbox:
 
     @classmethod
     async def open(
-        cls, started: Started, hand_id: str, group: Group | None, marks: Marks
+        cls, started: Started, spec: SandboxSpec, group: Group | None, marks: Marks
     ) -> LocalSandbox:
         """Takes charge of a process that was started."""
         stream = await asyncio.open_unix_connection(sock=started.stream, limit=_STREAM_BUFFER)
-        sandbox = cls(started.process, stream, hand_id=hand_id, group=group, marks=marks)
+        limits = spec.limits.resource_limits(grouped=group is not None)
+        sandbox = cls(
+            started.process,
+            stream,
+            hand_id=spec.hand_id,
+            resource_limits=limits,
+            group=group,
+            marks=marks,
+        )
         sandbox._mark()
         return sandbox
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Mapping
     from pathlib import Path
 
     from services.hands.domain.limits import Limits
@@ -44,11 +45,17 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
-    """What to start. `hand_id` is unique for ever."""
+    """What to start. `hand_id` is unique for ever.
+
+    `kind` names the backend and `image` what is in the sandbox beside the session's directories;
+    empty is the installation's default.
+    """
 
     hand_id: str
     volume: Volume
     limits: Limits
+    kind: str = ""
+    image: str = ""
 
 
 class Sandbox(Protocol):
@@ -60,8 +67,10 @@ class Sandbox(Protocol):
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    grouped: bool
-    """A control group bounds the memory of the sandbox as a whole."""
+    resource_limits: Mapping[str, int]
+    """What its agent sets for itself and all that it starts: values of RLIMIT_…, by their names."""
+    advice: str
+    """What to look at when the machine forbids the sandbox; may be empty."""
 
     async def confine(self) -> None:
         """Puts the sandbox under its limits. Called once its agent is up, before it runs anything.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-CONTROL_FD = 0
+IN_FD, OUT_FD = 0, 1
 _START_ATTEMPTS = 100
 _START_PAUSE = 0.01
 _SIGKILL = 9  # `signal` imports `enum`
@@ -333,7 +333,7 @@ def main() -> None:
     """Waits for the host's `hello` and serves it. The main file has sent `ready`."""
     if os.getppid() != 1 or not __file__.startswith("/run/agent/"):
         raise SystemExit("not in a sandbox: ending a command ends every process there is")
-    connection = Connection(CONTROL_FD)
+    connection = Connection(IN_FD, OUT_FD)
     # Nothing runs before this: until then the host may set limits.
     messages: list[dict[str, Any]] = []
     while not messages:

@@ -15,10 +15,14 @@ _READ = 256 * 1024
 
 
 class Connection:
-    """The agent's end of the control socket. It blocks; the host always reads."""
+    """The agent's end of its stream: `fd` to read from, `out_fd` to write to.
 
-    def __init__(self, fd: int) -> None:
+    It blocks; the host always reads.
+    """
+
+    def __init__(self, fd: int, out_fd: int) -> None:
         self.fd = fd
+        self._out_fd = out_fd
         self._buffer = bytearray()
 
     def send(self, message: dict[str, Any]) -> None:
@@ -26,7 +30,7 @@ class Connection:
         body = encode(message).encode("ascii")
         view = memoryview(len(body).to_bytes(_PREFIX, "big") + body)
         while view:
-            view = view[os.write(self.fd, view) :]
+            view = view[os.write(self._out_fd, view) :]
 
     def receive(self) -> list[dict[str, Any]]:
         """Reads once; the frames that are complete. Raises `EOFError` at the end."""

@@ -39,12 +39,12 @@ def test_the_systems_own_program_goes_first(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("PYTHONS", ("/nowhere/python3",)), ("BASH", "/nowhere/bash")]
+    ("name", "value"), [("PYTHONS", ("/nowhere/python3",)), ("inside.BASH", "/nowhere/bash")]
 )
 def test_without_python_or_bash_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, name: str, value: object
 ) -> None:
-    monkeypatch.setattr(bubblewrap, name, value)
+    monkeypatch.setattr(f"services.hands.backends.bubblewrap.{name}", value)
     with pytest.raises(BackendUnavailable, match="install the system's package"):
         bubblewrap.find_python()
 

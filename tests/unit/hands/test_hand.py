@@ -31,7 +31,7 @@ async def hands() -> Any:
             await sandbox.open(greeting)
             hand = Hand("hand_1", sandbox, grace=grace)
             opened.append(hand)
-            await hand.open(Limits(), tasks)
+            await hand.open(tasks)
             return hand, sandbox
 
         yield make
