@@ -27,7 +27,7 @@ from tests.simulation.world import NONE, Mutations, World
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.simulation.trace import Trace
+    from tests.simulation.trace import Lines
 
 _TROUBLE = 90.0
 """Virtual seconds at most in which things go wrong."""
@@ -48,7 +48,7 @@ class Outcome:
     events: int
     # How often what has come about: events by their type, and what else the trace tells of.
     counts: Counter[str] = field(default_factory=Counter)
-    trace: Trace | None = None
+    trace: Lines | None = None
 
     def __str__(self) -> str:
         head = f"seed {self.seed}: {self.events} events in {self.seconds:.1f} s, {self.digest}"
@@ -58,28 +58,39 @@ class Outcome:
 def simulate(seed: int, *, mutations: Mutations = NONE) -> Outcome:
     """Runs the world of `seed` to its end and judges it. The same seed gives the same digest."""
     with _alone(seed):
-        world = World(seed, mutations)
-        watcher = invariants.Watcher(world)
-        clients = [Client(world, at) for at in range(1 + int(world.rng.random() * 3))]
-        faults: list[str] = []
-        main = world.loop.spawn(world.client_life, _live(world, clients, faults))
-        try:
-            world.loop.run_until_complete(main)
-        except DeadlockError as error:
-            faults.append(str(error))
-        except Exception as error:  # noqa: BLE001  # a run that breaks is one that failed
-            faults.append("".join(traceback.format_exception(error)[-12:]))
-        faults = [*watcher.faults, *faults, *world.model.faults, *world.failures]
-        faults += world.network.failures
-        digest, steps, seconds = world.trace.digest(), world.loop.steps, world.loop.time()
-        world.network.closed = True
+        outcome = _run(seed, mutations)
         with _unheard():
-            world.loop.bury(world.all_lives)
-            world.loop.close()
             gc.collect(1)
-    events = sum(len(kept.log) for kept in world.disk.tables.sessions.values())
-    counts = world.trace.counts() + world.counts
-    return Outcome(seed, faults, digest, seconds, steps, events, counts, world.trace)
+    return outcome
+
+
+def _run(seed: int, mutations: Mutations) -> Outcome:
+    world = World(seed, mutations)
+    watcher = invariants.Watcher(world)
+    clients = [Client(world, at) for at in range(1 + int(world.rng.random() * 3))]
+    faults: list[str] = []
+    main = world.loop.spawn(world.client_life, _live(world, clients, faults))
+    try:
+        world.loop.run_until_complete(main)
+    except DeadlockError as error:
+        faults.append(str(error))
+    except Exception as error:  # noqa: BLE001  # a run that breaks is one that failed
+        faults.append("".join(traceback.format_exception(error)[-12:]))
+    outcome = Outcome(
+        seed,
+        [*watcher.faults, *faults, *world.model.faults, *world.failures, *world.network.failures],
+        world.trace.digest(),
+        world.loop.time(),
+        world.loop.steps,
+        sum(len(kept.log) for kept in world.disk.tables.sessions.values()),
+        world.trace.counts() + world.counts,
+        world.trace.lines(),
+    )
+    world.network.closed = True
+    with _unheard():
+        world.loop.bury(world.all_lives)
+        world.loop.close()
+    return outcome
 
 
 def untraced(seed: int) -> Outcome:

@@ -30,9 +30,17 @@ class Trace:
         """How often what was noted; of logs, which events."""
         return Counter(about[-1] if what == "log" else what for _, _, what, *about in self._lines)
 
+    def lines(self) -> Lines:
+        """What may be kept and read when the run and all that was in it are gone."""
+        return Lines(self._lines)
+
+
+class Lines:
+    """A trace to be read."""
+
+    def __init__(self, lines: list[tuple[Any, ...]]) -> None:
+        self._lines = lines
+
     def __iter__(self) -> Iterator[str]:
         for at, who, what, *about in self._lines:
             yield f"{at:10.4f}  {who:<11} {what:<12} {' '.join(map(str, about))}"
-
-    def __len__(self) -> int:
-        return len(self._lines)
