@@ -70,10 +70,11 @@ async def test_a_state_comes_back_as_it_was_written(store):
 
 
 async def test_the_large_part_comes_back_as_it_was_written(store):
-    await create(store, title="Flock", metadata={"a": "é", "b": ""})
+    most = 10**18 - 1
+    await create(store, title="Flock", metadata={"a": "é", "b": ""}, budget=most)
     large = await store.read(lambda tx: tx.details("sesn_1"))
-    assert large == details(title="Flock", metadata={"a": "é", "b": ""})
-    changed = dataclasses.replace(large, title=None, metadata={})
+    assert large == details(title="Flock", metadata={"a": "é", "b": ""}, budget=most)
+    changed = dataclasses.replace(large, title=None, metadata={}, budget=None)
     await store.write(lambda tx: tx.save_details("sesn_1", changed))
     assert await store.read(lambda tx: tx.details("sesn_1")) == changed
 
