@@ -149,6 +149,16 @@ def _interrupted(turn: Turn) -> list[Any]:
     return turn.until("end_turn")
 
 
+def _queued(turn: Turn) -> list[Any]:
+    turn.begin()
+    workspace = turn.stack.workspace(turn.session)
+    turn.stack.wait_for((workspace / "begun").exists, "the command to begin")
+    turn.say("one thing more")
+    turn.arm()
+    (workspace / "go").touch()
+    return turn.until("end_turn")
+
+
 def _given_up(turn: Turn) -> list[Any]:
     turn.arm()
     turn.begin()
@@ -171,6 +181,12 @@ def _allowing(stack: Stack) -> None:
     verdict = text(json.dumps({"verdicts": [{"call": 1, "verdict": "allow"}]}))
     stack.model.on(_verdict, *[verdict] * 4)
     stack.model.default(_replies(bash("judged")))
+
+
+def _waiting(stack: Stack) -> None:
+    command = bash("queued", "touch begun; while [ ! -e go ]; do sleep 0.02; done; ")
+    stack.model.on(says("one thing more"), *[text("done, too")] * 4)
+    stack.model.default(_replies(command))
 
 
 def _failing_once(stack: Stack) -> None:
@@ -203,6 +219,7 @@ SHAPES = {
             lambda s: s.model.default(_replies(bash("stopped", "touch begun; sleep 600; "))),
             ("stopped",),
         ),
+        Shape("queued", _queued, _waiting, ("queued",)),
         Shape("retried", _simple, _failing_once),
         Shape("given_up", _given_up, lambda s: s.model.default(lambda _: error(400))),
         Shape(
