@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from drover.agent.v1.tool_pb2 import AgentToolset, CustomTool, Tool
 from drover.event.v1.event_pb2 import Event
 from drover.event.v1.session_event_pb2 import SessionUpdated
+from drover.event.v1.user_event_pb2 import SystemContent, SystemMessage
 from services.brain.domain import events, projection, response
 from services.brain.domain.checkpoint import Checkpoints
 from services.brain.domain.decision import CallModel, Compact, GiveUp, Limits, Mine, Release
@@ -22,6 +23,7 @@ from services.brain.harness.standard import StandardHarness
 from services.brain.loop import summary
 from tests.doubles import scripted_model as model
 from tests.doubles.api_history import check_history
+from tests.doubles.prompt_cache import PromptCache
 from tests.unit.brain import logs
 from tests.unit.brain.logs import CRAMPED, World, fold
 
@@ -201,6 +203,43 @@ def test_request_for_a_summary_is_the_conversation_as_it_was_with_the_order_behi
     talk.add(talk.factory.error(error, retrying=True), *talk.factory.running())
     talk.start()
     assert talk.body["tool_choice"] == {"type": "none"}
+
+
+def test_summary_is_asked_for_out_of_the_cache() -> None:
+    talk, cache = Talk(harness(clearing=ClearingPolicy(begin=1.0))), PromptCache()
+    before = 0
+    for number in itertools.count():
+        talk.ask(f"question {number}")
+        found = cache.send(talk.harness.request(talk.state).body)
+        assert found.cache_read == before
+        if talk.next == Compact():
+            break
+        before = found.total
+        talk.reply(model.thinking("hm"), model.text("y" * 2_000))
+    assert found.cache_read > 5 * found.input_tokens
+
+
+def test_system_messages_stay_in_their_place_so_that_the_cache_holds() -> None:
+    talk, cache = Talk(harness(window=200_000)), PromptCache()
+    before = 0
+    for number in range(6):
+        talk.add(logs.message(f"question {number}"))
+        if number % 2:
+            said = [SystemContent(text=f"mind {number}")]
+            talk.add(Event(system_message=SystemMessage(content=said)))
+        talk.add(*talk.factory.running(), talk.factory.request_start())
+        for call in (True, False):
+            found = cache.send(talk.harness.request(talk.state).body)
+            assert (found.cache_read, found.input_tokens) == (before, 0)
+            before = found.total
+            if call:
+                talk.reply(model.tool("bash", {}, f"toolu_{number}"))
+                talk.result("there")
+                talk.start()
+        talk.reply(model.text("done"))
+    sent = json.loads(talk.harness.request(talk.state).body)["messages"]
+    roles = [message["role"] for message in sent]
+    assert roles.count("system") == 3
 
 
 def compacted(talk: Talk) -> None:
