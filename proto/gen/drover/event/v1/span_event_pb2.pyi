@@ -49,7 +49,11 @@ class SpanModelRequestEnd(_message.Message):
     """Event id of the `span.model_request_start`."""
     is_error: _builtins.bool
     stop_reason: _builtins.str
-    """Why the model stopped, in the words of the Messages API."""
+    """Why the model stopped, in the words of the Messages API. On a request that
+    failed: `model_context_window_exceeded` where it was refused for its size,
+    so that a summary follows, and `content_refused` where it was for what it
+    newly showed.
+    """
     message_id: _builtins.str
     """The model's id of the response."""
     stop_details: _builtins.str
