@@ -124,3 +124,25 @@ def test_a_page_that_is_not_the_apis_is_quoted_in_a_line() -> None:
     failure = refused(502, page, {}, now=lambda: NOW, parse_date=_date)
     assert "<html>" in failure.message
     assert len(failure.message) < 300
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "overflow"),
+    [
+        (400, "prompt is too long: 207,110 tokens > 200,000 maximum", True),
+        (400, "input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000", True),
+        (400, "This model's maximum context length is 32768 tokens.", True),
+        (413, "Request exceeds the maximum size", True),
+        (400, "max_tokens: 64000 > 32000, which is the maximum allowed for this model", False),
+        (400, "messages.3.content.0: could not process image", False),
+        (500, "prompt is too long", False),
+    ],
+)
+def test_conversation_that_does_not_fit_is_told_apart(
+    status: int, message: str, overflow: bool
+) -> None:
+    body = {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
+    error = refused(status, body, {}, now=lambda: NOW, parse_date=_date)
+    assert error.overflow == overflow
+    if status == 400:
+        assert broken_off(body).overflow == overflow
