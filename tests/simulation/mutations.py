@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from services.brain.domain import budget
+from services.brain.domain.transcript import Transcript
+from services.brain.loop.checkpoints import Checkpointing
 from services.hands.domain import execution
 from services.hands.domain.execution import Begun, Record, Step
 from services.session.domain import append, lease
-from services.session.feed import _Topic
 from tests.doubles import hands_journal
 from tests.simulation.world import NONE, Mutations
 
@@ -85,9 +87,24 @@ def second_result_kept() -> Iterator[Mutations]:
 
 
 @contextmanager
-def gap_in_the_feed_unseen() -> Iterator[Mutations]:
-    """A reader is shown what is told, whatever was not."""
-    with mock.patch.object(_Topic, "lacks", return_value=False):
+def budget_overlooked() -> Iterator[Mutations]:
+    """The model is asked whatever it has cost so far."""
+    with mock.patch.object(budget, "reached", return_value=False):
+        yield NONE
+
+
+@contextmanager
+def checkpoint_incomplete() -> Iterator[Mutations]:
+    """A brain that begins from a checkpoint knows of less than one that has read the log."""
+    restore = Checkpointing.restore
+
+    def forgetful(*given: Any) -> Any:
+        state = restore(*given)
+        if state is not None:
+            state.transcript = Transcript()
+        return state
+
+    with mock.patch.object(Checkpointing, "restore", forgetful):
         yield NONE
 
 
@@ -100,5 +117,7 @@ ALL: dict[str, Callable[[], AbstractContextManager[Mutations]]] = {
         tool_run_again_on_attach,
         input_forgotten_at_the_release,
         second_result_kept,
+        budget_overlooked,
+        checkpoint_incomplete,
     )
 }

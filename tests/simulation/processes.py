@@ -201,7 +201,7 @@ class HandsProcess:
             executor = Executor(cast("Any", journal), pool, tasks)
             pool.fill()
             server = world.network.serve(self._life, world.authors.new_id)
-            rpc = HandsRpc(executor, workspaces, self.backend.name)
+            rpc = HandsRpc(executor, workspaces)
             add_HandsServiceServicer_to_server(rpc, cast("Any", server))
             while True:
                 await asyncio.sleep(_REAP_SECONDS)
