@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from services.hands.store.journal import SqlJournal
 from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
 from storage import open_database
+from tests.doubles.standing import PromptExit
 
 SMALL = Limits(
     memory_bytes=512 * MIB, processes=64, cpus=1.0, file_bytes=64 * MIB, tmp_bytes=128 * MIB
@@ -89,7 +90,7 @@ async def hands_stack(
 ) -> AsyncIterator[HandsStack]:
     """A stack over `directory`; everything that it started has ended afterwards."""
     directory.mkdir(parents=True, exist_ok=True)
-    async with AsyncExitStack() as stack:
+    async with PromptExit() as stack:
         database = await open_database(f"sqlite:///{directory}/hands.db", SCHEMA)
         stack.push_async_callback(database.close)
         backend = LocalBackend(directory / "hands")

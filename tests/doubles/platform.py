@@ -7,7 +7,7 @@ are those of production; only what lies behind the wire is made up.
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -26,6 +26,7 @@ from drover.session.v1 import (
     session_service_pb2,
     session_service_pb2_grpc,
 )
+from tests.doubles.standing import PromptExit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -342,7 +343,7 @@ class Platform:
 
 @asynccontextmanager
 async def running_platform() -> AsyncIterator[Platform]:
-    async with AsyncExitStack() as stack:
+    async with PromptExit() as stack:
         platform = Platform()
         stack.push_async_callback(platform.close)
         for process in PROCESSES:

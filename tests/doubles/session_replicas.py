@@ -17,6 +17,7 @@ from services.session.store.schema import SCHEMA
 from storage.migrate import migrate
 from tests.doubles.session_registry import FakeAgents, FakeEnvironments
 from tests.doubles.session_stack import TOKEN, FakeBrain, Service
+from tests.doubles.standing import PromptExit
 
 
 class Replicas:
@@ -40,7 +41,7 @@ async def running_replicas(data_dir, url, *, works=(), **settings):
     run.mkdir(exist_ok=True)
     (run / "token").write_text(TOKEN)
     token = SessionSettings(data_dir=data_dir).token()
-    async with AsyncExitStack() as stack:
+    async with PromptExit() as stack:
 
         async def serve(*services):
             server = GrpcServer("127.0.0.1:0", token, reflection=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import grpc
 
@@ -27,6 +27,7 @@ from tests.doubles.session_registry import (
     FakeAgents,
     FakeEnvironments,
 )
+from tests.doubles.standing import PromptExit
 
 DEADLINE = 10.0
 TOKEN = "installation-secret"  # noqa: S105  # of this process only
@@ -224,7 +225,7 @@ async def running_service(data_dir, *, works=(), **settings):
     (run / "token").write_text(TOKEN)
     base = SessionSettings(data_dir=data_dir)
     token = base.token()
-    async with AsyncExitStack() as stack:
+    async with PromptExit() as stack:
         agents, environments = FakeAgents(), FakeEnvironments()
         registry = GrpcServer("127.0.0.1:0", token, reflection=False)
         registry.add(add_AgentServiceServicer_to_server, agents)

@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from types import AsyncGeneratorType, CoroutineType, FrameType
 from typing import Any
 
@@ -67,6 +67,28 @@ class Watch:
                     continue
                 self._due = None
             due[1](stacks())
+
+
+class PromptExit(AsyncExitStack):
+    """An exit stack that has so long to close, and else says what it waits for."""
+
+    def __init__(self, seconds: float = 30.0) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    async def __aexit__(self, *error: object) -> bool:
+        told: list[str] = []
+        loop = asyncio.get_running_loop()
+        look = loop.call_later(self._seconds, lambda: told.append(stacks()))
+        try:
+            async with asyncio.timeout(self._seconds + 1):
+                return bool(await super().__aexit__(*error))
+        except TimeoutError:
+            if not told:
+                raise
+            raise AssertionError(f"not closed within {self._seconds} s:\n{told[0]}") from None
+        finally:
+            look.cancel()
 
 
 def _frames(frame: FrameType | None) -> list[FrameType]:

@@ -30,6 +30,7 @@ from tests.doubles.postgres import Cluster
 from tests.doubles.session_events import idle, interrupt, message, running, said
 from tests.doubles.session_stack import TOKEN, Lease, Service, running_service, until
 from tests.doubles.soak import limit, share
+from tests.doubles.standing import PromptExit
 
 SEEDS = 400
 GONE = {Reason.NOT_FOUND, Reason.ARCHIVED}
@@ -87,9 +88,11 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     server.add(hands_service_pb2_grpc.add_HandsServiceServicer_to_server, hands)
     await server.start()
     settings |= {"hands_address": server.address, "metrics_listen": f"127.0.0.1:{port}"}
-    async with running_service(tmp_path, works=(turns,), **settings) as service:
+    async with PromptExit() as stack:
+        stack.push_async_callback(server.stop, 0)
+        running = running_service(tmp_path, works=(turns,), **settings)
+        service = await stack.enter_async_context(running)
         yield Ground(service, hands, rows, f"http://127.0.0.1:{port}/metrics")
-    await server.stop(0)
 
 
 @dataclass

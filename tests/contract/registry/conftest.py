@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,7 @@ from services.registry.store.environments import SqlEnvironmentStore
 from services.registry.store.schema import SCHEMA
 from tests.doubles.databases import migrated
 from tests.doubles.registry_store import MemoryAgentStore, MemoryEnvironmentStore
+from tests.doubles.standing import PromptExit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ async def databases(
     url = f"sqlite:///{tmp_path / 'registry.db'}"
     if request.param == "postgres":
         url = request.getfixturevalue("postgres").new_database()
-    async with AsyncExitStack() as stack:
+    async with PromptExit() as stack:
         yield [await stack.enter_async_context(migrated(url, SCHEMA)) for _ in range(2)]
 
 

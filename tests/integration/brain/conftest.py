@@ -47,6 +47,7 @@ from services.brain.metrics import CheckpointMetrics
 from tests.doubles.hands_service import FakeHands
 from tests.doubles.lease_service import FakeCheckpoints, FakeSession, FakeSessions
 from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.standing import PromptExit
 
 TOKEN = Secret("token")
 AT_ONCE = RetryPolicy(attempts=3, base=0.0)
@@ -130,7 +131,7 @@ class Rig:
 
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
-    async with AsyncExitStack() as stack:
+    async with PromptExit() as stack:
         sessions, hands = FakeSessions(), FakeHands()
         checkpoints = FakeCheckpoints(sessions)
         server = GrpcServer("127.0.0.1:0", TOKEN, reflection=False)

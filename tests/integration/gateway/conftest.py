@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from gateway.main import build
 from gateway.settings import GatewaySettings
 from tests.doubles.platform import TOKEN, Platform, running_platform
+from tests.doubles.standing import PromptExit
 
 KEY = "key-of-the-tests"
 BETA = {"anthropic-beta": "managed-agents-2026-04-01"}
@@ -59,7 +59,7 @@ def gateway_settings() -> dict[str, Any]:
 async def gateway(
     tmp_path: Path, platform: Platform, gateway_settings: dict[str, Any]
 ) -> AsyncIterator[Gateway]:
-    async with AsyncExitStack() as stack:
+    async with PromptExit() as stack:
         server = await build(settings(tmp_path, platform, **gateway_settings), stack)
         url = f"http://{server.address}"
         headers = {"x-api-key": KEY, **BETA}

@@ -19,6 +19,7 @@ from chassis.secret import Secret
 from drover.hands.v1 import hands_service_pb2 as pb
 from drover.hands.v1.hands_service_pb2_grpc import HandsServiceStub
 from services.hands.main import HandsSettings, build
+from tests.doubles.standing import PromptExit
 
 TOKEN = "a-token-for-tests"  # noqa: S105
 
@@ -40,7 +41,7 @@ def settings(tmp_path: Path) -> HandsSettings:
 @pytest.fixture
 async def hands(settings: HandsSettings) -> AsyncIterator[Any]:
     """A client of a service in this process."""
-    async with AsyncExitStack() as stack:
+    async with PromptExit() as stack:
         server = await build(settings, stack)
         channel = await stack.enter_async_context(open_channel(server.address, settings.token()))
         yield HandsServiceStub(channel)

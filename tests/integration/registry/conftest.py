@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from chassis.grpc.channel import open_channel
 from drover.agent.v1.agent_service_pb2_grpc import AgentServiceStub
 from drover.environment.v1.environment_service_pb2_grpc import EnvironmentServiceStub
 from services.registry.main import RegistrySettings, build
+from tests.doubles.standing import PromptExit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -29,7 +29,7 @@ def settings(tmp_path: Path) -> RegistrySettings:
 
 @pytest.fixture
 async def channel(settings: RegistrySettings) -> AsyncIterator[grpc.aio.Channel]:
-    async with AsyncExitStack() as stack:
+    async with PromptExit() as stack:
         server = await build(settings, stack)
         yield await stack.enter_async_context(open_channel(server.address, settings.token()))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import queue
 
-from tests.doubles.standing import Watch
+import pytest
+
+from tests.doubles.standing import PromptExit, Watch
 
 
 async def _deep_down(event: asyncio.Event) -> None:
@@ -33,3 +35,11 @@ def test_nothing_is_told_of_what_ends_in_time() -> None:
     with watch.over(0.01, told.put):
         assert told.get(timeout=10)  # it still watches
     assert told.empty()
+
+
+async def test_what_does_not_close_in_time_is_said_with_what_it_waits_for() -> None:
+    with pytest.raises(AssertionError, match=r"_deep_down: await event\.wait"):
+        async with PromptExit(0.01) as stack:
+            stack.push_async_callback(_deep_down, asyncio.Event())
+    async with PromptExit() as stack:
+        stack.push_async_callback(asyncio.sleep, 0)
