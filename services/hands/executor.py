@@ -17,6 +17,7 @@ from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.backends.port import BackendUnavailable
 from services.hands.domain import execution, fence
 from services.hands.domain.execution import Step
+from services.hands.domain.recipe import DEFAULT
 from services.hands.domain.toolset import InputRefused, parse
 from services.hands.hand import HandDied, Lost
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
     from services.hands.domain.journal import Journal
+    from services.hands.domain.recipe import Recipe
     from services.hands.domain.toolset import ToolCall
     from services.hands.hand import Hand
     from services.hands.pool import Pool
@@ -44,8 +46,9 @@ class _Stopped(Exception):  # noqa: N818  # a thing that happens
 class _Execution:
     """A call under way. `generation` is the newest that asks for it; `hand` runs its tool."""
 
-    def __init__(self, call_id: str, generation: int) -> None:
+    def __init__(self, call_id: str, generation: int, recipe: Recipe) -> None:
         self.call_id = call_id
+        self.recipe = recipe
         self.generation = generation
         self.stop = asyncio.Event()
         self.hand: Hand | None = None
@@ -76,7 +79,9 @@ class Executor:
         self._sessions: defaultdict[str, _Session] = defaultdict(_Session)
         self._drained = False
 
-    async def provision(self, session_id: str, generation: int) -> tuple[Hand, bool]:
+    async def provision(
+        self, session_id: str, generation: int, recipe: Recipe = DEFAULT
+    ) -> tuple[Hand, bool]:
         """The session's hand, and whether it was there already.
 
         Raises LEASE_LOST, RESOURCE_EXHAUSTED and `BackendUnavailable`.
@@ -85,11 +90,18 @@ class Executor:
         # Again, for the session may have ended meanwhile: no sandbox may start behind its end.
         fence.advance(self._sessions[session_id].generation, generation)
         existing = self._pool.has(session_id)
-        async with self._pool.use(session_id) as hand:
+        async with self._pool.use(session_id, recipe) as hand:
             return hand, existing
 
     async def execute(
-        self, session_id: str, call_id: str, generation: int, tool: str, text: str
+        self,
+        session_id: str,
+        call_id: str,
+        generation: int,
+        tool: str,
+        text: str,
+        *,
+        recipe: Recipe = DEFAULT,
     ) -> ExecuteResponse:
         """The result of a call, which is run if it never was. `text` is the input's JSON.
 
@@ -105,7 +117,7 @@ class Executor:
             except InputRefused as refusal:
                 await self._fence(session_id, generation)
                 return execution.not_run(str(refusal))
-            under_way = session.calls[call_id] = _Execution(call_id, generation)
+            under_way = session.calls[call_id] = _Execution(call_id, generation, recipe)
             run = self._run(session_id, session, under_way, call)
             self._tasks.create_task(run, name=f"call {call_id}")
         else:
@@ -273,8 +285,8 @@ class Executor:
         self, session_id: str, under_way: _Execution, call: ToolCall
     ) -> ExecuteResponse:
         if not self._pool.has(session_id):
-            await _unless_stopped(under_way, self._pool.prepare(session_id))
-        async with self._pool.use(session_id) as hand:
+            await _unless_stopped(under_way, self._pool.prepare(session_id, under_way.recipe))
+        async with self._pool.use(session_id, under_way.recipe) as hand:
             note = await self._note(session_id, under_way.call_id, call, hand)
             if under_way.stop.is_set():
                 raise _Stopped

@@ -75,11 +75,12 @@ class Hand:
     """Speaks with the agent of one sandbox, once `open` has returned.
 
     `grace` is how many seconds longer than its deadline a call may take before the whole sandbox is
-    killed. `lost` is what the next command is to be told of.
+    killed. `lost` is what the next command is to be told of, `backend` the name of what made it.
     """
 
     def __init__(self, hand_id: str, sandbox: Sandbox, *, grace: float) -> None:
         self.id = hand_id
+        self.backend = ""
         self._sandbox = sandbox
         self._grace = grace
         self._calls: dict[int, asyncio.Future[Reply]] = {}

@@ -6,7 +6,7 @@ import asyncio
 import os
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
@@ -17,6 +17,8 @@ from chassis.ids import new_id
 from chassis.settings import SecretText
 from chassis.telemetry.metrics import exposed
 from drover.hands.v1.hands_service_pb2_grpc import add_HandsServiceServicer_to_server
+from services.hands.backends.choice import Choice
+from services.hands.backends.docker.settings import DEFAULT_HOST, EngineSettings
 from services.hands.backends.local import LocalBackend
 from services.hands.domain.limits import MIB, Limits
 from services.hands.executor import Executor
@@ -28,6 +30,11 @@ from services.hands.workspace import Workspaces
 from storage import open_database
 from storage.health import follow
 from storage.settings import DatabaseSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from services.hands.backends.port import Backend
 
 SERVICE: Final = "hands"
 _REAP_SECONDS: Final = 15.0
@@ -65,6 +72,23 @@ class HandsSettings(DatabaseSettings):
     hands_file_mib: int = Field(default=4096, ge=1, description="Size of one file in a sandbox.")
     hands_tmp_mib: int = Field(default=512, ge=1, description="Size of a sandbox's /tmp.")
 
+    sandbox: Literal["local", "docker"] = Field(
+        default="local",
+        description="What sandboxes are made by; the environment's metadata may name another.",
+    )
+    sandbox_image: str = Field(
+        default="drover/sandbox", min_length=1, description="The image of docker sandboxes."
+    )
+    sandbox_runtime: str = Field(
+        default="", description="The engine's runtime for them, such as runsc; default its own."
+    )
+    sandbox_engine_minimum: str = Field(
+        default="20.10", description="The oldest version of the engine that is taken."
+    )
+    sandbox_runc_minimum: str = Field(
+        default="", description="The oldest version of runc that is taken; default any."
+    )
+
     def limits(self) -> Limits:
         """What one sandbox may use."""
         return Limits(
@@ -94,7 +118,14 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     directory.mkdir(parents=True, exist_ok=True)
     database = await open_database(settings.database(SERVICE).open(), SCHEMA)
     stack.push_async_callback(database.close)
-    backend = LocalBackend(directory)
+    backend = Choice(
+        directory,
+        {
+            "local": partial(LocalBackend, directory),
+            "docker": partial(_docker, directory, settings),
+        },
+        settings.sandbox,
+    )
     stack.push_async_callback(backend.close)
     await backend.start()
     workspaces = Workspaces(directory, privileged=os.geteuid() == 0)
@@ -120,12 +151,26 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     server = GrpcServer(
         settings.listen, settings.token(), reflection=settings.reflection, registry=registry
     )
-    server.add(add_HandsServiceServicer_to_server, HandsRpc(executor, workspaces, backend.name))
+    server.add(add_HandsServiceServicer_to_server, HandsRpc(executor, workspaces))
     await server.start()
     stack.push_async_callback(_stop, server, executor, pool)
     health = tasks.create_task(follow(database, server), name="health")
     stack.callback(health.cancel)
     return server
+
+
+def _docker(directory: Path, settings: HandsSettings) -> Backend:
+    # The engine's SDK is slow to import, and most installations never need it.
+    from services.hands.backends.docker.backend import DockerBackend  # noqa: PLC0415
+
+    engine = EngineSettings(
+        host=os.environ.get("DOCKER_HOST") or DEFAULT_HOST,
+        image=settings.sandbox_image,
+        runtime=settings.sandbox_runtime,
+        engine_minimum=settings.sandbox_engine_minimum,
+        runc_minimum=settings.sandbox_runc_minimum,
+    )
+    return DockerBackend(directory, engine)
 
 
 async def _stop(server: GrpcServer, executor: Executor, pool: Pool) -> None:

@@ -15,6 +15,7 @@ import structlog
 
 from chassis.errors import DroverError, Reason
 from services.hands.backends.port import BackendUnavailable, SandboxSpec
+from services.hands.domain.recipe import DEFAULT
 from services.hands.hand import Hand, Lost
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from chassis.ids import IdSource
     from services.hands.backends.port import Backend, Volume
     from services.hands.domain.limits import Limits
+    from services.hands.domain.recipe import Recipe
     from services.hands.workspace import Workspaces
 
 _RETRY_AFTER: Final = 1.0
@@ -108,15 +110,15 @@ class Pool:
         return sum(not hand.dead.is_set() for hand, _ in self._spares)
 
     @asynccontextmanager
-    async def use(self, session_id: str) -> AsyncIterator[Hand]:
-        """A session's hand, made if it has none, kept while the body runs.
+    async def use(self, session_id: str, recipe: Recipe = DEFAULT) -> AsyncIterator[Hand]:
+        """A session's hand, made by `recipe` if it has none, kept while the body runs.
 
         Users that come together share one start, which goes on when one of them is cancelled.
         Raises `BackendUnavailable`, and RESOURCE_EXHAUSTED when too many sandboxes are busy.
         """
         seat = self._seats.get(session_id)
         if seat is None or not seat.usable:
-            seat = self._seat(session_id)
+            seat = self._seat(session_id, recipe)
         seat.users += 1
         try:
             yield await asyncio.shield(seat.hand)
@@ -124,9 +126,9 @@ class Pool:
             seat.users -= 1
             seat.used_at = self._clock.monotonic()
 
-    async def prepare(self, session_id: str) -> None:
+    async def prepare(self, session_id: str, recipe: Recipe = DEFAULT) -> None:
         """Makes a session's hand if it has none. Raises as `use` does."""
-        async with self.use(session_id):
+        async with self.use(session_id, recipe):
             pass
 
     async def release(self, session_id: str) -> None:
@@ -162,7 +164,7 @@ class Pool:
             for hand, _ in spares:
                 ends.create_task(hand.kill("the service stops"))
 
-    def _seat(self, session_id: str) -> _Seat:
+    def _seat(self, session_id: str, recipe: Recipe) -> _Seat:
         """A new seat, whose hand is being started. Does not wait, so that callers cannot race."""
         if self._closed:
             raise DroverError(Reason.UNAVAILABLE, "the service stops", retry_after=_RETRY_AFTER)
@@ -174,7 +176,7 @@ class Pool:
         hand: asyncio.Future[Hand] = asyncio.get_running_loop().create_future()
         hand.add_done_callback(lambda done: done.cancelled() or done.exception())
         seat = self._seats[session_id] = _Seat(hand, self._clock.monotonic())
-        start = _settle(hand, self._start(session_id, dead))
+        start = _settle(hand, self._start(session_id, recipe, dead))
         self._tasks.create_task(start, name=f"start {session_id}")
         return seat
 
@@ -191,11 +193,11 @@ class Pool:
             )
         return self._seats.pop(min(idle)[1])
 
-    async def _start(self, session_id: str, dead: _Seat | None) -> Hand:
+    async def _start(self, session_id: str, recipe: Recipe, dead: _Seat | None) -> Hand:
         if dead is not None:
             await self._end(dead, "it is to be replaced")
         volume = self._workspaces.find(session_id)
-        while volume is None and self._spares:
+        while volume is None and self._spares and self._is_default(recipe):
             hand, spare = self._spares.pop()
             self.fill()
             if not hand.dead.is_set():
@@ -204,19 +206,21 @@ class Pool:
                 return hand
             await self._workspaces.remove(spare)
         if volume is None:
-            hand = await self._launch(await self._workspaces.make(session_id))
+            hand = await self._launch(await self._workspaces.make(session_id), recipe)
         else:
-            hand = await self._launch(volume)
+            hand = await self._launch(volume, recipe)
             hand.lost = Lost.SANDBOX
         _log.info("hand_started", session_id=session_id, hand_id=hand.id)
         self.fill()
         return hand
 
-    async def _launch(self, volume: Volume) -> Hand:
+    async def _launch(self, volume: Volume, recipe: Recipe = DEFAULT) -> Hand:
         hand_id = self._ids("hand")
+        spec = SandboxSpec(hand_id, volume, self._limits, recipe.kind, recipe.image)
         async with self._starting:
-            sandbox = await self._backend.launch(SandboxSpec(hand_id, volume, self._limits))
+            sandbox = await self._backend.launch(spec)
             hand = Hand(hand_id, sandbox, grace=self._size.grace_seconds)
+            hand.backend = recipe.kind or self._backend.name
             await hand.open(self._tasks)
         return hand
 
@@ -235,6 +239,10 @@ class Pool:
             _log.exception("spare_failed")
         finally:
             self._filling = False
+
+    def _is_default(self, recipe: Recipe) -> bool:
+        """Whether a spare sandbox is what the recipe makes."""
+        return recipe.kind in {"", self._backend.name} and not recipe.image
 
     def _wants_spare(self) -> bool:
         return not self._closed and len(self._spares) < self._size.spares

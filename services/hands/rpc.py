@@ -31,29 +31,35 @@ if TYPE_CHECKING:
 class HandsRpc(HandsServiceServicer):
     """Turns requests into calls of the executor. Errors are `DroverError`s."""
 
-    def __init__(self, executor: Executor, workspaces: Workspaces, backend: str) -> None:
+    def __init__(self, executor: Executor, workspaces: Workspaces) -> None:
         self._executor = executor
         self._workspaces = workspaces
-        self._backend = backend
 
     async def Provision(  # noqa: N802  # named by the contract
         self, request: ProvisionRequest, _context: Context
     ) -> ProvisionResponse:
         """Makes a session's hand, or answers the one it has."""
-        recipe.check(request.environment)
+        wanted = recipe.check(request.environment)
         try:
-            hand, existing = await self._executor.provision(request.session_id, request.generation)
+            hand, existing = await self._executor.provision(
+                request.session_id, request.generation, wanted
+            )
         except BackendUnavailable as error:
             raise DroverError(Reason.UNAVAILABLE, str(error)) from error
-        return ProvisionResponse(hand_id=hand.id, backend=self._backend, existing=existing)
+        return ProvisionResponse(hand_id=hand.id, backend=hand.backend, existing=existing)
 
     async def Execute(  # noqa: N802  # named by the contract
         self, request: ExecuteRequest, _context: Context
     ) -> ExecuteResponse:
         """Runs one tool call, at most once."""
-        recipe.check(request.environment)
+        wanted = recipe.check(request.environment)
         return await self._executor.execute(
-            request.session_id, request.call_id, request.generation, request.name, request.input
+            request.session_id,
+            request.call_id,
+            request.generation,
+            request.name,
+            request.input,
+            recipe=wanted,
         )
 
     async def Cancel(  # noqa: N802  # named by the contract

@@ -20,7 +20,7 @@ class ScriptedSandbox:
     def __init__(self, spec: SandboxSpec) -> None:
         self.spec = spec
         self.resource_limits: dict[str, int] = {}
-        self.advice = "look at the sysctl"
+        self.advice = "user namespaces must be allowed"
         self.frames: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.confined = False
         self.killed = asyncio.Event()

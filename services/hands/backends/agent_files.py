@@ -38,7 +38,8 @@ _COMPILE_SECONDS: Final = 60.0
 def lay_out(directory: Path, python: str, call_filter: bytes | None = None) -> None:
     """Writes the agent's package and its main file to `directory`, anew.
 
-    Compiled ahead by the interpreter that will run it: a sandbox cannot keep what it compiles.
+    Compiled ahead by the interpreter that will run it, where that is known: a sandbox cannot keep
+    what it compiles. `call_filter` is for the agent's own first process to install.
     """
     shutil.rmtree(directory, ignore_errors=True)
     package = directory.joinpath(*runner.__name__.split("."))
@@ -48,13 +49,14 @@ def lay_out(directory: Path, python: str, call_filter: bytes | None = None) -> N
     (directory / MAIN_FILE).write_text(_MAIN, encoding="utf-8")
     if call_filter is not None:
         (directory / FILTER_FILE).write_bytes(call_filter)
-    subprocess.run(  # noqa: S603  # our own file names
-        [python, "-I", "-S", "-m", "compileall", "-q", str(directory)],
-        env={},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=_COMPILE_SECONDS,
-        check=False,  # the sources do as well
-    )
+    if python:
+        subprocess.run(  # noqa: S603  # our own file names
+            [python, "-I", "-S", "-m", "compileall", "-q", str(directory)],
+            env={},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_COMPILE_SECONDS,
+            check=False,  # the sources do as well
+        )
     for path in (directory, *directory.rglob("*")):
         os.chmod(path, 0o755 if path.is_dir() else 0o644)  # noqa: PTH101  # read-only inside

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chassis.errors import DroverError, Reason
@@ -12,8 +13,19 @@ if TYPE_CHECKING:
 _MANAGERS = ("apt", "cargo", "gem", "go", "npm", "pip")
 
 
-def check(environment: EnvironmentConfig) -> None:
-    """Refuses a recipe that this release cannot make, with INVALID_ARGUMENT naming the path.
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The kind of sandbox and its image; empty is the installation's default."""
+
+    kind: str = ""
+    image: str = ""
+
+
+DEFAULT = Recipe()
+
+
+def check(environment: EnvironmentConfig) -> Recipe:
+    """The recipe; refuses what this release cannot make with INVALID_ARGUMENT naming the path.
 
     Networking is taken as it is: no sandbox has a network yet, which is within every policy.
     """
@@ -29,3 +41,4 @@ def check(environment: EnvironmentConfig) -> None:
                 Reason.INVALID_ARGUMENT,
                 f"environment.packages.{manager}: packages are not installed in this release",
             )
+    return Recipe(environment.cloud.sandbox, environment.cloud.image)

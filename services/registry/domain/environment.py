@@ -25,6 +25,7 @@ from services.registry.domain.hosts import HostError, canonical_host
 from services.registry.domain.metadata import merge
 from services.registry.domain.presence import given
 from services.registry.domain.release import refuse_unsupported_environment
+from services.registry.domain.sandbox import choose
 
 MANAGERS: Final = ("apt", "cargo", "gem", "go", "npm", "pip")  # SEMANTICS §6
 _SWITCHES: Final = ("allow_mcp_servers", "allow_package_managers")
@@ -45,6 +46,7 @@ def new_environment(
         scope=_scope(request.scope),
     )
     _merge_config(environment.config, request.config)
+    choose(environment.config.cloud, environment.metadata)
     environment.created_at.FromDatetime(now)
     environment.updated_at.FromDatetime(now)
     return environment
@@ -81,6 +83,7 @@ def updated_environment(
         if not request.HasField("metadata"):
             environment.metadata.clear()
         merge(environment.metadata, request.metadata, empty_removes=True)
+        choose(environment.config.cloud, environment.metadata)
     if environment == stored:
         return stored
     environment.updated_at.FromDatetime(now)

@@ -15,6 +15,7 @@ from drover.hands.v1.hands_service_pb2 import (
     ExecuteResponse,
 )
 from services.hands.domain.execution import SANDBOX_LOST, SHELL_LOST
+from services.hands.domain.recipe import Recipe
 from services.hands.pool import PoolSize
 from tests.doubles.hands_backend import ScriptedSandbox
 from tests.doubles.hands_waiting import eventually
@@ -463,7 +464,7 @@ async def test_result_is_recorded_and_answered_once_the_journal_is_back(
 async def test_call_that_was_refused_can_be_asked_again_once_the_journal_is_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def full(_session_id: str) -> None:
+    async def full(_session_id: str, _recipe: Recipe) -> None:
         raise DroverError(Reason.RESOURCE_EXHAUSTED, "no room")
 
     outage = Outage(monkeypatch, world.journal, "forget")

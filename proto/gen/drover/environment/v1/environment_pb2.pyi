@@ -152,6 +152,16 @@ class CloudConfig(_message.Message):
 
     NETWORKING_FIELD_NUMBER: _builtins.int
     PACKAGES_FIELD_NUMBER: _builtins.int
+    SANDBOX_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    sandbox: _builtins.str
+    """The kind of sandbox, from the environment's metadata `drover.sandbox`. Empty
+    means the installation's default.
+    """
+    image: _builtins.str
+    """The sandbox's image, from the metadata `drover.sandbox_image`. Empty means
+    the installation's default.
+    """
     @_builtins.property
     def networking(self) -> Global___Networking: ...
     @_builtins.property
@@ -161,10 +171,12 @@ class CloudConfig(_message.Message):
         *,
         networking: Global___Networking | None = ...,
         packages: Global___Packages | None = ...,
+        sandbox: _builtins.str = ...,
+        image: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["networking", b"networking", "packages", b"packages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["networking", b"networking", "packages", b"packages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "networking", b"networking", "packages", b"packages", "sandbox", b"sandbox"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

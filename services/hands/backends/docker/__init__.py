@@ -1,0 +1,3 @@
+"""Sandboxes of a Docker engine."""
+
+from __future__ import annotations

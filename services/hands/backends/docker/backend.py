@@ -1,0 +1,151 @@
+"""Sandboxes as containers of an engine on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from services.hands.backends import agent_files, seccomp
+from services.hands.backends.bubblewrap import PYTHONS
+from services.hands.backends.docker import container, fitness
+from services.hands.backends.docker.engine import Engine, EngineRefused
+from services.hands.backends.docker.sandbox import DockerSandbox
+from services.hands.backends.port import BackendUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from services.hands.backends.docker.engine import Started
+    from services.hands.backends.docker.settings import EngineSettings
+    from services.hands.backends.port import SandboxSpec
+
+_BAD_REQUEST: Final = 400
+
+_log = structlog.get_logger("hands.docker")
+
+
+class DockerBackend:
+    """Starts containers. `directory` is the hands' own, which the engine must see under its name.
+
+    The containers are labelled with the installation, which is that directory's.
+    """
+
+    name = "docker"
+
+    def __init__(self, directory: Path, settings: EngineSettings) -> None:
+        self._directory = directory.absolute() / "docker"
+        self._settings = settings
+        self._engine = Engine(settings.host, threads=settings.threads, seconds=settings.seconds)
+        self._installation = hashlib.sha256(os.fsencode(self._directory)).hexdigest()[:12]
+        self._machine: container.Machine | None = None
+        self._preparing = asyncio.Lock()
+        self._live: set[str] = set()
+
+    async def start(self) -> None:
+        """Removes what a dead process left, and prepares files."""
+        await asyncio.to_thread(self._lay_out)
+        try:
+            await self._ready()
+        except BackendUnavailable as error:
+            _log.warning("containers_unavailable", reason=str(error))
+
+    async def launch(self, spec: SandboxSpec) -> DockerSandbox:
+        """Starts a sandbox. Raises `BackendUnavailable`."""
+        machine = await self._ready()
+        image = spec.image or self._settings.image
+        fitness.check_image(image, await self._engine.image(image))
+        user = os.getuid() if spec.volume.owner is None else spec.volume.owner
+        config = container.configuration(
+            spec,
+            user=user,
+            image=image,
+            runtime=self._settings.runtime,
+            installation=self._installation,
+            files=self._files(spec.hand_id, user),
+            machine=machine,
+        )
+        self._live.add(spec.hand_id)
+        try:
+            started = await self._run(f"drover-{spec.hand_id}", config, image)
+            limits = dict(spec.limits.resource_limits(grouped=True))
+            if spec.volume.owner is None:
+                # It would count all processes of that user, of which the others are a person's.
+                limits.pop("NPROC")
+            sandbox = DockerSandbox(
+                self._engine, started, limits, partial(self._forget, spec.hand_id)
+            )
+            await sandbox.open(started)
+        except BaseException:
+            self._forget(spec.hand_id, removed=True)
+            raise
+        weaker = [*started.warnings, *container.weaker(config, started.inspected)]
+        if weaker:
+            await sandbox.kill()
+            raise BackendUnavailable(
+                f"the container engine gives less protection than it was told: {'; '.join(weaker)}"
+            )
+        return sandbox
+
+    async def close(self) -> None:
+        """Ends the threads."""
+        await self._engine.close()
+
+    async def _ready(self) -> container.Machine:
+        """What the engine's machine has, found out once. Raises `BackendUnavailable`."""
+        async with self._preparing:
+            if self._machine is None:
+                fitness.check_host(self._settings.host)
+                info, version = await self._engine.about()
+                machine = fitness.check(info, version, self._settings)
+                await self._sweep()
+                self._machine = machine
+            return self._machine
+
+    async def _sweep(self) -> None:
+        """Removes the installation's containers that no sandbox of this process is in."""
+        label = f"{container.INSTALLATION}={self._installation}"
+        for container_id, labels in await self._engine.labelled(label):
+            if labels.get(container.HAND) not in self._live:
+                _log.warning("leftover_container_removed", container=container_id)
+                await self._engine.remove(container_id)
+
+    async def _run(self, name: str, config: Mapping[str, Any], image: str) -> Started:
+        try:
+            return await self._engine.run(name, config)
+        except EngineRefused as refusal:
+            if refusal.status == _BAD_REQUEST and "executable file not found" in str(refusal):
+                raise BackendUnavailable(
+                    f"the image {image} has no python3: a sandbox's image needs Python 3.9 or "
+                    "newer and bash"
+                ) from refusal
+            raise
+
+    def _files(self, hand_id: str, user: int) -> container.Files:
+        place = self._directory / "users" / hand_id
+        place.mkdir(parents=True, exist_ok=True)
+        files = container.Files(self._directory / "agent", place / "passwd", place / "group")
+        for path, text in (
+            (files.passwd, container.passwd(user)),
+            (files.group, container.group(user)),
+        ):
+            path.write_text(text, encoding="ascii")
+            path.chmod(0o644)
+        return files
+
+    def _forget(self, hand_id: str, *, removed: bool) -> None:
+        self._live.discard(hand_id)
+        if not removed:
+            self._machine = None  # the engine is another one when it is back: the next start asks
+        shutil.rmtree(self._directory / "users" / hand_id, ignore_errors=True)
+
+    def _lay_out(self) -> None:
+        python = next((path for path in PYTHONS if os.access(path, os.X_OK)), "")
+        shutil.rmtree(self._directory / "users", ignore_errors=True)
+        agent_files.lay_out(self._directory / "agent", python, seccomp.program())

@@ -1,0 +1,160 @@
+"""What the engine is told of a sandbox, and whether it did as it was told (CASES S14).
+
+The words are those of the Engine API's "Create a container".
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from services.hands.backends import inside
+from services.hands.backends.etc_files import HOSTNAME
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from services.hands.backends.port import SandboxSpec
+
+INSTALLATION: Final = "drover.installation"
+HAND: Final = "drover.hand"
+_ENGINE_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+_BILLION: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the engine's machine has. `swap_limits`: the kernel bounds swap."""
+
+    processors: int
+    swap_limits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What every sandbox is given of the host: the agent, and a user database of its own."""
+
+    agent: Path
+    passwd: Path
+    group: Path
+
+
+def configuration(
+    spec: SandboxSpec,
+    *,
+    user: int,
+    image: str,
+    runtime: str,
+    installation: str,
+    files: Files,
+    machine: Machine,
+) -> dict[str, Any]:
+    """The body of the request. Nothing in it is a secret: the sandbox and `inspect` show it."""
+    limits = spec.limits
+    host: dict[str, Any] = {
+        "NetworkMode": "none",
+        "Privileged": False,
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges:true"],
+        "ReadonlyRootfs": True,
+        # The user is the volume's, as the host counts: an engine that maps users does not here.
+        "UsernsMode": "host",
+        "IpcMode": "private",
+        "PidsLimit": limits.processes,
+        "Memory": limits.memory_bytes,
+        "NanoCpus": int(min(limits.cpus, machine.processors) * _BILLION),
+        "ShmSize": inside.SHARED_MEMORY,
+        "Tmpfs": {
+            "/tmp": _tmpfs(limits.tmp_bytes, "1777"),  # noqa: S108  # the sandbox's own
+            "/run": _tmpfs(inside.RUN_BYTES, "0755"),
+            inside.CONTROL_DIRECTORY: _tmpfs(
+                inside.CONTROL_BYTES, "0700", f"uid={user},gid={user}"
+            ),
+        },
+        "Mounts": [
+            *(_mount(source, place, writable) for source, place, writable in spec.volume.mounts),
+            _mount(files.agent, inside.AGENT_DIRECTORY, writable=False),
+            _mount(files.passwd, "/etc/passwd", writable=False),
+            _mount(files.group, "/etc/group", writable=False),
+        ],
+        "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
+        # The agent's stream is not for a file on the engine's disk.
+        "LogConfig": {"Type": "none", "Config": {}},
+        "RestartPolicy": {"Name": "no"},
+        "Init": False,  # the agent's first process is one
+    }
+    if machine.swap_limits:
+        host["MemorySwap"] = limits.memory_bytes
+    if runtime:
+        host["Runtime"] = runtime
+    return {
+        "Image": image,
+        "Hostname": HOSTNAME,
+        "User": f"{user}:{user}",
+        "Entrypoint": ["python3", *inside.AGENT],
+        "Env": [f"PATH={_ENGINE_PATH}", "LANG=C.UTF-8"],
+        "WorkingDir": "/",
+        "Labels": {INSTALLATION: installation, HAND: spec.hand_id},
+        "Healthcheck": {"Test": ["NONE"]},
+        "NetworkDisabled": True,
+        "Tty": False,
+        "OpenStdin": True,
+        "StdinOnce": True,  # the agent sees the end of a hands process that dies
+        "AttachStdin": True,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "HostConfig": host,
+    }
+
+
+_COMPARED: Final = (
+    *("NetworkMode", "Privileged", "CapDrop", "ReadonlyRootfs", "PidsLimit", "Memory", "NanoCpus"),
+    *("UsernsMode", "IpcMode", "MemorySwap", "Runtime"),
+)
+_EMPTY: Final = ("CapAdd", "Devices", "DeviceRequests", "GroupAdd", "VolumesFrom", "PidMode")
+
+
+def weaker(wanted: Mapping[str, Any], inspected: Mapping[str, Any]) -> Sequence[str]:
+    """Where the engine's container has less protection than it was told; empty if nowhere."""
+    asked, has = wanted["HostConfig"], inspected.get("HostConfig") or {}
+    found = [
+        f"{key} is {json.dumps(has.get(key))}"
+        for key in _COMPARED
+        if key in asked and has.get(key) != asked[key]
+    ]
+    found += [f"{key} is {json.dumps(has[key])}" for key in _EMPTY if has.get(key)]
+    options = has.get("SecurityOpt") or []
+    if not any(option in {"no-new-privileges", "no-new-privileges:true"} for option in options):
+        found.append(f"SecurityOpt is {json.dumps(options)}")
+    if (inspected.get("Config") or {}).get("User") != wanted["User"]:
+        found.append("User is another")
+    expected = {mount["Target"]: not mount["ReadOnly"] for mount in asked["Mounts"]}
+    mounts = {mount.get("Destination"): mount.get("RW") for mount in inspected.get("Mounts") or []}
+    if mounts != expected:
+        found.append(f"Mounts are {', '.join(sorted(map(str, mounts)))}")
+    return found
+
+
+def passwd(user: int) -> str:
+    """The sandbox's /etc/passwd."""
+    return (
+        "root:x:0:0::/nonexistent:/usr/sbin/nologin\n"
+        f"agent:x:{user}:{user}::{inside.ENVIRONMENT['HOME']}:{inside.BASH}\n"
+        "nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n"
+    )
+
+
+def group(user: int) -> str:
+    """The sandbox's /etc/group."""
+    return f"root:x:0:\nagent:x:{user}:\nnogroup:x:65534:\n"
+
+
+def _tmpfs(size: int, mode: str, more: str = "") -> str:
+    options = ["rw", "exec", "nosuid", "nodev", f"size={size}", f"mode={mode}"]
+    return ",".join([*options, more] if more else options)
+
+
+def _mount(source: Path, place: str, writable: bool) -> dict[str, Any]:
+    return {"Type": "bind", "Source": str(source), "Target": place, "ReadOnly": not writable}

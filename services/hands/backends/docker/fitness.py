@@ -1,0 +1,92 @@
+"""Whether an engine is fit to hold sandboxes: what it must be able to enforce (CASES S14)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from services.hands.backends.docker.container import Machine
+from services.hands.backends.port import BackendUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from services.hands.backends.docker.settings import EngineSettings
+
+_LIMITS: Final = {
+    "MemoryLimit": "memory",
+    "PidsLimit": "the number of processes",
+    "CpuCfsPeriod": "processor time",
+    "CpuCfsQuota": "processor time",
+}
+_PREFIX: Final = "unix://"
+
+
+def check_host(host: str) -> None:
+    """Raises `BackendUnavailable` for an engine that is not on this machine."""
+    if not host.startswith(_PREFIX):
+        raise BackendUnavailable(
+            f"DOCKER_HOST is {host.partition('://')[0]}://…, and sandboxes mount this machine's "
+            "directories: name the socket of an engine here, unix:///path"
+        )
+
+
+def check(info: Mapping[str, Any], version: Mapping[str, Any], settings: EngineSettings) -> Machine:
+    """What the engine's machine has. Raises `BackendUnavailable` for one that is not fit."""
+    if info.get("OSType") != "linux":
+        raise _unfit(f"its containers are {info.get('OSType')}'s", "use one of Linux")
+    for key, what in _LIMITS.items():
+        if not info.get(key):
+            raise _unfit(f"it cannot limit {what}", "give it control groups")
+    options = [str(option) for option in info.get("SecurityOptions") or ()]
+    if any("name=rootless" in option for option in options):
+        raise _unfit(
+            "it is rootless, so that no session could have a user of its own",
+            "use an engine that runs as root",
+        )
+    seccomp = [option for option in options if "name=seccomp" in option]
+    if not seccomp or any("unconfined" in option for option in seccomp):
+        raise _unfit("it filters no system calls", "have it use its default seccomp profile")
+    runtimes = info.get("Runtimes") or {}
+    if settings.runtime and settings.runtime not in runtimes:
+        raise _unfit(
+            f"it has no runtime {settings.runtime}, only {', '.join(sorted(runtimes))}",
+            "add it to the engine's daemon.json, or set DROVER_SANDBOX_RUNTIME to one that it has",
+        )
+    parts = {part.get("Name"): str(part.get("Version")) for part in version.get("Components") or ()}
+    _at_least("it", str(version.get("Version")), settings.engine_minimum)
+    _at_least("its runc", parts.get("runc", ""), settings.runc_minimum)
+    return Machine(int(info.get("NCPU") or 1), bool(info.get("SwapLimit")))
+
+
+def check_image(name: str, image: Mapping[str, Any] | None) -> None:
+    """Raises `BackendUnavailable` for an image that is missing or not fit."""
+    if image is None:
+        raise BackendUnavailable(
+            f"the container engine has no image {name}, and none is fetched: build it with "
+            f"`docker build -t {name} deploy/images/sandbox`, or name one that it has in "
+            "DROVER_SANDBOX_IMAGE"
+        )
+    volumes = (image.get("Config") or {}).get("Volumes") or {}
+    if volumes:
+        raise BackendUnavailable(
+            f"the image {name} declares volumes ({', '.join(sorted(volumes))}): a sandbox could "
+            "fill the engine's disk through them. Use one without"
+        )
+
+
+def _at_least(what: str, version: str, minimum: str) -> None:
+    if minimum and _numbers(version) < _numbers(minimum):
+        raise _unfit(
+            f"{what} is of version {version or 'unknown'}, and {minimum} is the least allowed",
+            "upgrade it",
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, found.group().split("."))) if found else ()
+
+
+def _unfit(what: str, remedy: str) -> BackendUnavailable:
+    return BackendUnavailable(f"the container engine is not fit for sandboxes: {what}; {remedy}")

@@ -1,0 +1,24 @@
+"""What the operator says of the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+DEFAULT_HOST: Final = "unix:///var/run/docker.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """`host` is a URL as in DOCKER_HOST; `runtime` is one that the engine knows, its own if empty.
+
+    The minimums are versions of the engine and of runc; empty takes any.
+    """
+
+    host: str
+    image: str
+    runtime: str = ""
+    engine_minimum: str = ""
+    runc_minimum: str = ""
+    threads: int = 8
+    seconds: float = 20.0
