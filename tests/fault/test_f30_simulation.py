@@ -22,11 +22,12 @@ WHOLE = 2_000
 PARTS = 5
 FIRST = 1
 ENOUGH = 100
-"""Seeds within which a mistake must be found."""
+"""Seeds within which a mistake must be found, and everything must have come about."""
 
-# What must have come about in every part, or it has shown too little.
+# What must have come about in every part of that size, or it has shown too little.
 SEEN = (
     "dies",
+    "stops",
     "pauses",
     "cut",
     "stall",
@@ -41,6 +42,8 @@ SEEN = (
     "session_status_rescheduled",
     "session_status_terminated",
     "session_updated",
+    "system_message",
+    "stop budget_reached",
     "stop end_turn",
     "stop refusal",
     "stop requires_action",
@@ -61,7 +64,8 @@ def test_every_simulation_holds_all_invariants(part: int) -> None:
         if outcome.faults:
             bad.append(str(outcome))
     assert not bad, "\n".join(bad[:5])
-    assert [what for what in SEEN if not seen[what]] == []
+    if count >= ENOUGH:
+        assert [what for what in SEEN if not seen[what]] == []
 
 
 def test_seed_goes_alike_in_every_process() -> None:
