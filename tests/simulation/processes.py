@@ -6,6 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, cast
 
+from chassis.errors import DroverError
 from drover.agent.v1.agent_service_pb2_grpc import add_AgentServiceServicer_to_server
 from drover.brain.v1.brain_service_pb2_grpc import add_BrainServiceServicer_to_server
 from drover.environment.v1.environment_service_pb2_grpc import (
@@ -166,7 +167,13 @@ class BrainProcess:
 
         async def work(session_id: str) -> int:
             world.authors.begin(life, session_id)
-            return await worker.work(session_id)
+            try:
+                return await worker.work(session_id)
+            except DroverError:
+                raise
+            except Exception as error:
+                world.failures.append(f"{life!r} broke over {session_id}: {error!r}")
+                raise
 
         async with sender, BrainPool(work, world.max_sessions) as pool:
             server = world.network.serve(life, world.authors.new_id)

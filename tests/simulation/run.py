@@ -78,7 +78,7 @@ def _run(seed: int, mutations: Mutations) -> Outcome:
         faults.append("".join(traceback.format_exception(error)[-12:]))
     outcome = Outcome(
         seed,
-        [*watcher.faults, *faults, *world.model.faults, *world.failures, *world.network.failures],
+        [*watcher.faults, *faults, *world.model.faults, *world.all_failures()],
         world.trace.digest(),
         world.loop.time(),
         world.loop.steps,

@@ -82,10 +82,9 @@ class Sandbox:
         self._send(_result(number, ended, f"did {mark}"))
 
     def _cancel(self, number: int) -> None:
-        timers = self._running.pop(number, None)
-        if timers is None or self._fate.is_stubborn():
+        if number not in self._running or self._fate.is_stubborn():
             return
-        for timer in timers:
+        for timer in self._running.pop(number):
             timer.cancel()
         self._later(0.002, self._send, _result(number, "cancelled", ""))
 

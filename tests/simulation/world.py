@@ -80,6 +80,10 @@ class World:
         for name in ("session", "hands", *processes.BRAINS):
             self.start(name)
 
+    def all_failures(self) -> list[str]:
+        """What broke in a way that nothing may."""
+        return [*self.failures, *self.network.failures, *self.loop.failures]
+
     @property
     def harness(self) -> Harness:
         """The one that the agent asks for."""
