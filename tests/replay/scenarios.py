@@ -140,9 +140,12 @@ def confirmations(stack: Stack, client: Anthropic) -> str:
     session = new_session(client, tools=[ASKING])
     calls = run_turn(client, session.id, "work")[-1].stop_reason.event_ids
     verdicts = ({"result": "allow"}, {"result": "deny", "deny_message": "not that one"})
-    for call, verdict in zip(calls, verdicts, strict=True):
-        answer: Any = {"type": "user.tool_confirmation", "tool_use_id": call, **verdict}
-        client.beta.sessions.events.send(session.id, events=[answer])
+    # Together: whether a session comes to rest between two of them, time would tell.
+    answers: Any = [
+        {"type": "user.tool_confirmation", "tool_use_id": call, **verdict}
+        for call, verdict in zip(calls, verdicts, strict=True)
+    ]
+    client.beta.sessions.events.send(session.id, events=answers)
     stack.until_idle(client, session.id)
     return str(session.id)
 
