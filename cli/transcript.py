@@ -140,7 +140,7 @@ class Transcript:
 
     def _tool_use(self, event: ToolUse) -> None:
         self._tools[event.id] = event.name
-        permission = getattr(event, "evaluated_permission", None)
+        permission = getattr(event, "evaluated_permission", None) or ""
         self._line(f"tool  {event.name}{_PERMISSIONS.get(permission, '')}", "bold magenta")
         self._block(describe_input(event.name, event.input))
 
