@@ -29,7 +29,7 @@ from tests.integration.brain.test_turns import IDLE
 __all__ = ["rig"]
 
 SEEDS: Final = int(share(1_000))
-TOGETHER: Final = 40
+TOGETHER: Final = 25
 LATE: Final = 12.0
 EARLY: Final = 9.0
 """Either side comes after up to two to the power of so many turns of the event loop."""
@@ -61,7 +61,7 @@ class Race:
         gates = [rig.hands.hold(command) for command in self.commands]
         self.session.message(f"seed {self.seed}.")
         async with asyncio.TaskGroup() as tasks:
-            woken = tasks.create_task(self._until_rest(rig))
+            woken = tasks.create_task(self._until_rest())
             started = [event.id for event in self.session.of("agent_tool_use")]
             while len(started) < len(gates) or not set(started) <= set(rig.hands.ran):
                 await asyncio.sleep(0)
@@ -76,13 +76,13 @@ class Race:
             tasks.create_task(self._after(EARLY, self._interrupt))
             await woken
 
-    async def _until_rest(self, rig: Rig) -> None:
+    async def _until_rest(self) -> None:
         """Wakes a brain as often as something waits, as the session service does."""
         while not any(event.HasField("user_interrupt") for event in self.session.log):
-            await rig.wake(self.session, self.brain)
+            await self.brain.wake(self.session.session.id)
             await asyncio.sleep(0)
         while any(value for _, value in self.session.waiting().ListFields()):
-            await rig.wake(self.session, self.brain)
+            await self.brain.wake(self.session.session.id)
 
     async def _after(self, longest: float, act: Callable[[], object]) -> None:
         for _ in range(int(2 ** self.chance.uniform(0, longest))):
@@ -146,7 +146,7 @@ def check(race: Race, rig: Rig) -> str:
     return "both" if len(won) > 1 else won.pop()
 
 
-@pytest.mark.timeout(limit(120))
+@pytest.mark.timeout(limit(180))
 async def test_f22_either_order_is_legal_and_the_session_ends_idle(rig: Rig) -> None:
     brain = await rig.brain(max_sessions=TOGETHER + 8)
     races = {
