@@ -315,9 +315,11 @@ class MemoryTransaction:
         return due[:limit]
 
     def finish_release(self, release_id):
-        del self._tables.releases[release_id]
+        self._tables.releases.pop(release_id, None)
 
     def postpone_release(self, release_id, delay_micros):
+        if release_id not in self._tables.releases:
+            return  # struck off already
         release, _ = self._tables.releases[release_id]
         again = dataclasses.replace(release, attempts=release.attempts + 1)
         self._tables.releases[release_id] = again, self._now + delay_micros
