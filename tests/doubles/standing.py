@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import linecache
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from types import AsyncGeneratorType, CoroutineType, FrameType
@@ -100,9 +100,9 @@ def _frames(frame: FrameType | None) -> list[FrameType]:
 
 
 def _place(frame: FrameType) -> str:
-    code = frame.f_code
-    [entry] = traceback.StackSummary.extract([(frame, frame.f_lineno)], lookup_lines=True)
-    return f"{code.co_filename}:{frame.f_lineno} {code.co_name}: {entry.line}"
+    code, number = frame.f_code, frame.f_lineno
+    line = linecache.getline(code.co_filename, number).strip() if number else ""  # compiled code
+    return f"{code.co_filename}:{number} {code.co_name}: {line}"
 
 
 def _loops() -> list[asyncio.AbstractEventLoop]:

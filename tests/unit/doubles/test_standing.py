@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 
+import grpc.aio
 import pytest
 
 from tests.doubles.standing import PromptExit, Watch
@@ -25,6 +26,17 @@ async def test_a_hang_is_told_with_every_thread_and_what_each_task_waits_for() -
     assert "thread MainThread" in said
     assert "task the one that hangs" in said
     assert "_deep_down: await event.wait()" in said
+
+
+async def test_tasks_of_compiled_code_are_told_of_too() -> None:
+    server = grpc.aio.server()
+    server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    told: queue.Queue[str] = queue.Queue()
+    with Watch().over(0.01, told.put):
+        said = await asyncio.to_thread(told.get, timeout=10)
+    await server.stop(0)
+    assert "_server_main_loop" in said
 
 
 def test_nothing_is_told_of_what_ends_in_time() -> None:
