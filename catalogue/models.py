@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +41,8 @@ class Catalogue:
     def __init__(self, models: Mapping[str, Model], rates: SessionRates) -> None:
         self.models = models
         self.rates = rates
+        # Asked at every model request, and again for all of them when a long log is folded.
+        self._found = lru_cache(maxsize=1024)(self._find)
 
     def of(self, model_id: str) -> Model:
         """The model of that id, in the spelling of the API, of Bedrock or of Vertex.
@@ -49,6 +52,9 @@ class Catalogue:
         (`us.anthropic.claude-opus-4-6-v1:0`). A release that is not listed is no older one's
         double: it is unknown, like the models of other vendors, and has no price.
         """
+        return self._found(model_id)
+
+    def _find(self, model_id: str) -> Model:
         for name in _names(model_id):
             if found := self.models.get(name):
                 return found

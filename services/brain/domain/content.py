@@ -40,7 +40,8 @@ def block(content: ContentBlock) -> bytes | None:
     """One block of a message or of a result; None for text that the API would refuse as empty."""
     match content.WhichOneof("block"):
         case "text":
-            return text_block(content.text.text) if content.text.text.strip() else None
+            text = content.text.text
+            return text_block(text) if text and not text.isspace() else None
         case "image":
             return _image(content.image)
         case "document":

@@ -42,7 +42,7 @@ def project(state: State, event: Event, at: float) -> None:
         state.usage, state.copied_seq = UsageTotals(), 0
     name = event.WhichOneof("payload")
     fold = _FOLDS.get(name)
-    if fold is None or event.thread_id not in ("", state.thread_id):
+    if fold is None or ((thread_id := event.thread_id) and thread_id != state.thread_id):
         return
     if name in _TIMED:
         if event.HasField("processed_at"):
@@ -176,7 +176,8 @@ def _request_start(state: State, event: Event, _at: float) -> None:
 
 def _request_end(state: State, event: Event, _at: float) -> None:
     end = event.span_model_request_end
-    state.usage.add(end.model_usage, state.agent.model.id)
+    used, reason = end.model_usage, end.stop_reason
+    state.usage.add(used, state.agent.model.id)
     if state.side_request and end.model_request_start_id == state.side_request:
         state.side_request = ""
         return
@@ -187,11 +188,11 @@ def _request_end(state: State, event: Event, _at: float) -> None:
     if end.is_error:
         state.calls = {}
         context.summary = None
-        if end.stop_reason == OVERFLOW:
+        if reason == OVERFLOW:
             context.overflow()
             return
         state.lost += 1
-        if end.stop_reason == WITHHELD:
+        if reason == WITHHELD:
             state.transcript.withhold()
         return
     state.failures = state.lost = 0
@@ -199,45 +200,44 @@ def _request_end(state: State, event: Event, _at: float) -> None:
         # The harness puts it in its place.
         context.summary = context.summary or ""
         return
-    context.told(_sent(end.model_usage), state.transcript.weight)
-    _replied(state, event, response)
-
-
-def _replied(state: State, event: Event, response: list[bytes]) -> None:
-    end = event.span_model_request_end
+    context.told(_sent(used), state.transcript.weight)
+    context.due = False
     state.requests += 1
-    state.context.due = False
-    if end.stop_reason == "refusal":
-        _refused(state, event)
-        return
+    if reason == "refusal":
+        _refused(state, end.stop_details)
+    else:
+        _replied(state, response, reason)
+
+
+def _replied(state: State, response: list[bytes], reason: str) -> None:
     # The API takes no assistant message that ends in a thought (a reply cut off while thinking).
     while response and _is_thought(response[-1]):
         response.pop()
     if response:
         state.transcript.add("assistant", *response)
-    if end.stop_reason != "max_tokens":
+    if reason != "max_tokens":
         state.continuations = 0
-    state.needs_model = bool(state.calls) or end.stop_reason == "pause_turn"
-    if end.stop_reason == OVERFLOW:
+    state.needs_model = bool(state.calls) or reason == "pause_turn"
+    if reason == OVERFLOW:
         state.context.overflow()
         state.needs_model = True
         if response and not state.calls:
             state.transcript.add("user", content.text_block(CONTINUE))
-    if end.stop_reason == "max_tokens" and not state.calls:
+    if reason == "max_tokens" and not state.calls:
         state.continuations += 1
         if state.continuations <= MAX_CONTINUATIONS:
             state.transcript.add("user", content.text_block(CONTINUE))
             state.needs_model = True
 
 
-def _refused(state: State, event: Event) -> None:
+def _refused(state: State, details: str) -> None:
     # What was refused must leave the context, or everything after it is refused too.
     state.transcript.drop_turn()
     state.instructions.drop_turn()
     state.calls = {}
     state.needs_model = False
     state.refusal = RefusalDetails()
-    if details := event.span_model_request_end.stop_details:
+    if details:
         state.refusal.CopyFrom(_refusal_details(details))
 
 

@@ -34,24 +34,20 @@ class UsageTotals:
 
     def add(self, usage: ModelUsage, model_id: str) -> None:
         """Counts one model request, by the model `model_id` unless it says itself."""
-        written = usage.cache_creation_input_tokens
-        written_1h = usage.cache_creation_1h_input_tokens
-        tokens = (
-            usage.input_tokens,
-            usage.output_tokens,
-            usage.cache_read_input_tokens,
-            written - written_1h,
-            written_1h,
-        )
-        if any(tokens):
-            key = f"{usage.rate} {usage.model or model_id}"
-            before = self.counted.get(key, (0,) * len(tokens))
-            self.counted[key] = [one + more for one, more in zip(before, tokens, strict=True)]
-        self.input_tokens += usage.input_tokens
-        self.output_tokens += usage.output_tokens
-        self.cache_read += usage.cache_read_input_tokens
-        self.cache_1h += usage.cache_creation_1h_input_tokens
-        self.cache_5m += usage.cache_creation_input_tokens - usage.cache_creation_1h_input_tokens
+        fresh, reply = usage.input_tokens, usage.output_tokens
+        read, written_1h = usage.cache_read_input_tokens, usage.cache_creation_1h_input_tokens
+        written_5m = usage.cache_creation_input_tokens - written_1h
+        tokens = (fresh, reply, read, written_5m, written_1h)
+        if not any(tokens):
+            return
+        key = f"{usage.rate} {usage.model or model_id}"
+        before = self.counted.get(key, (0,) * len(tokens))
+        self.counted[key] = [one + more for one, more in zip(before, tokens, strict=True)]
+        self.input_tokens += fresh
+        self.output_tokens += reply
+        self.cache_read += read
+        self.cache_5m += written_5m
+        self.cache_1h += written_1h
 
     def with_request(self, usage: ModelUsage, model_id: str) -> UsageTotals:
         """The sums with one request more; these stay as they are."""

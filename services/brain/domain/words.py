@@ -40,7 +40,7 @@ def remember(words: Words, speaker: str, text: str) -> None:
 
 def spoken(contents: Iterable[ContentBlock]) -> str:
     """The text of a message. What is attached to it is somebody else's words."""
-    return "\n".join(block.text.text for block in contents if block.HasField("text"))
+    return "\n".join([block.text.text for block in contents if block.HasField("text")])
 
 
 def shortened(text: str, most: int) -> str:

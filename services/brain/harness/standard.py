@@ -82,34 +82,38 @@ class StandardHarness:
 
     def project(self, state: State, event: Event, at: float) -> None:
         """Folds the next event of the log."""
+        before = state.request
         projection.project(state, event, at)
-        if event.HasField("span_model_request_start"):
-            # Not the judge's, which is within another.
-            if event.id == state.request:
+        # The judge's requests are within another, which stays the open one.
+        if state.request != before:
+            if state.request:
                 self._begin(state)
-        elif (
-            event.HasField("span_model_request_end")
-            and not state.request
-            and not event.span_model_request_end.is_error
-        ):
-            self._answered(state)
+            elif not event.span_model_request_end.is_error:
+                self._answered(state)
 
     def _begin(self, state: State) -> None:
         """Makes room for the request that has begun, or finds that it has to summarise."""
         context, of_window = state.context, self._window(state)
-        if self._clearing.apply(state, window.size(state), of_window):
+        size = window.size(state)
+        if self._clearing.apply(state, size, of_window):
             self._ready(state)
-        context.due = context.due or self._compaction.due(window.size(state), of_window)
+            size = window.size(state)
+        context.due = context.due or self._compaction.due(size, of_window)
         context.compacting = context.due and self._compaction.cut(state, of_window) > 0
 
     def _answered(self, state: State) -> None:
-        context, of_window = state.context, self._window(state)
+        context = state.context
         if context.summary is not None:
+            of_window = self._window(state)
             self._compaction.apply(state, context.summary, of_window)
             context.summary = None
             self._ready(state)
             context.due = self._compaction.due(window.size(state), of_window)
-        elif not context.due and not self._compaction.due(context.tokens, of_window):
+        elif (
+            context.cramped
+            and not context.due
+            and not self._compaction.due(context.tokens, self._window(state))
+        ):
             context.cramped = 0
 
     def _window(self, state: State) -> int:
