@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 DEFAULT_DEADLINE: Final = 150.0
 """Outer limit of a call in seconds (SEMANTICS §1)."""
 
+_LONGEST_COMMAND: Final = 3600.0
+"""Seconds that the hands give a command at the most; they refuse one that asks for more."""
+
 _MARGIN: Final = 30.0
 _CANCEL_DEADLINE: Final = 5.0
 _PROVISION_DEADLINE: Final = 60.0
@@ -212,11 +215,15 @@ def time_limit(call: Call) -> float:
     """Seconds that a call may take in all: what it asks for itself, and a margin."""
     if call.name != "bash" or "timeout_ms" not in call.arguments:
         return DEFAULT_DEADLINE
-    arguments: Any = json.loads(call.arguments)
+    try:
+        arguments: Any = json.loads(call.arguments)
+    except RecursionError:  # how deep one may nest depends on who reads it
+        return DEFAULT_DEADLINE
     asked = arguments.get("timeout_ms")
     if isinstance(asked, bool) or not isinstance(asked, int | float):
         return DEFAULT_DEADLINE
-    return max(DEFAULT_DEADLINE, asked / 1000 + _MARGIN)
+    # First bounded, then divided: JSON's numbers have no end.
+    return max(DEFAULT_DEADLINE, min(asked, _LONGEST_COMMAND * 1000) / 1000 + _MARGIN)
 
 
 def _pause(attempt: int) -> float:

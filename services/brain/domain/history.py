@@ -64,7 +64,10 @@ class Query:
 
 def parse(arguments: str) -> Query:
     """The query in the tool's input. Raises `QueryError`, whose text is meant for the model."""
-    given: dict[str, Any] = json.loads(arguments)
+    try:
+        given: dict[str, Any] = json.loads(arguments)
+    except RecursionError as error:  # how deep one may nest depends on who reads it
+        raise QueryError("The input is nested too deep.") from error
     if unknown := given.keys() - Query.__dataclass_fields__.keys():
         raise QueryError(f"There is no parameter {', '.join(sorted(unknown))}.")
     query = Query(

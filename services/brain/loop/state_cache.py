@@ -23,7 +23,10 @@ class CachedState:
     @property
     def size(self) -> int:
         """About how many bytes it holds."""
-        return len(self.state.transcript) + len(self.state.prefix) + 4096
+        state = self.state
+        results = sum(len(call.result.block) for call in state.calls.values() if call.result)
+        said = sum(len(text) for _, text in state.words)
+        return len(state.transcript) + len(state.prefix) + results + said + 4096
 
 
 class StateCache:

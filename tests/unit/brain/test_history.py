@@ -41,6 +41,7 @@ def test_query_has_defaults_and_bounds() -> None:
         '{"event_id": 7}',
         '{"event_id": "a", "text": "b"}',
         '{"thread_id": "sthr_2"}',
+        '{"text": %s}' % ("[" * 5000 + "]" * 5000),
     ],
 )
 def test_query_that_makes_no_sense_is_refused_with_words(arguments: str) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
+
+from drover.event.v1.content_pb2 import ContentBlock, TextBlock
 from drover.session.v1.lease_pb2 import AppendEvents, HoldLeaseRequest, LeaseRequest
 from drover.session.v1.preview_pb2 import (
     ContentDelta,
@@ -150,6 +153,15 @@ def test_cache_lets_go_of_the_oldest_by_number_and_by_size() -> None:
     assert cache.take("d") is not None
 
 
+def test_results_of_the_last_calls_and_what_was_said_count_in_the_cache() -> None:
+    kept, bare = cached("a"), cached("a").size
+    kept.state.words.append(("user", "x" * 100))
+    call = bash("{}")
+    call.resolve("sevt_1", [ContentBlock(text=TextBlock(text="y" * 1000))], is_error=False)
+    kept.state.calls["id"] = call
+    assert kept.size >= bare + 1100
+
+
 def test_state_that_is_too_large_is_not_kept() -> None:
     cache = StateCache(max_bytes=10_000)
     cache.put(cached("a", size=20_000))
@@ -165,12 +177,27 @@ def test_patience_grows_to_a_ceiling_and_heeds_what_the_server_asks() -> None:
     assert policy.delay(1, 10_000.0) <= 330.0
 
 
+def bash(arguments: str, name: str = "bash") -> Call:
+    return Call("id", name, arguments, "toolu", Answerer.HANDS)
+
+
 def test_bash_that_asks_for_more_time_gets_it() -> None:
     def limit(name: str, arguments: str) -> float:
-        return time_limit(Call("id", name, arguments, "toolu", Answerer.HANDS))
+        return time_limit(bash(arguments, name))
 
     assert limit("bash", '{"command": "x"}') == DEFAULT_DEADLINE
     assert limit("bash", '{"command": "x", "timeout_ms": 600000}') == 630.0
     assert limit("bash", '{"timeout_ms": 10}') == DEFAULT_DEADLINE
     assert limit("bash", '{"timeout_ms": "soon"}') == DEFAULT_DEADLINE
     assert limit("read", '{"timeout_ms": 600000}') == DEFAULT_DEADLINE
+
+
+@pytest.mark.parametrize("asked", ["1e400", "1e300", "9" * 400, "-1e400", "null"])
+def test_no_input_that_a_model_writes_keeps_a_call_from_having_a_limit(asked: str) -> None:
+    arguments = f'{{"command": "x", "timeout_ms": {asked}}}'
+    assert DEFAULT_DEADLINE <= time_limit(bash(arguments)) <= 3630.0
+
+
+def test_input_that_is_nested_without_end_has_the_usual_limit() -> None:
+    arguments = '{"timeout_ms": 1, "x": %s}' % ("[" * 5000 + "]" * 5000)
+    assert time_limit(bash(arguments)) == DEFAULT_DEADLINE
