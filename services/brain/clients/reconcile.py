@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from drover.event.v1.event_pb2 import Event
     from drover.session.v1.lease_pb2 import AppendEvents, InputWaiting
 
-# What enters the log by being taken from the inbox, and in no other way.
+# What enters the log by being taken from the inbox. A system message also does without that: an
+# append that is then held for committed has taken too little, and what waits is asked for again.
 _TAKEN: Final = frozenset(
     {"user_message", "user_interrupt", "user_tool_confirmation", "system_message"}
 )

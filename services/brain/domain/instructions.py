@@ -56,4 +56,7 @@ class Instructions:
         """A summary takes the place of the messages before `cut`: their instructions hold on."""
         lost = transcript.system_before(cut)
         self.pending = [*lost, *self.pending]
-        self.of_turn = [*lost, *(block for block in self.of_turn if block not in lost)]
+        # A message holds several blocks. No block is within another: inside its text, quotes are
+        # escaped.
+        kept = [block for block in self.of_turn if not any(block in whole for whole in lost)]
+        self.of_turn = [*lost, *kept]

@@ -163,6 +163,17 @@ def test_a_summary_leaves_the_operators_words_standing() -> None:
     ]
 
 
+def test_summary_in_a_turn_that_is_refused_afterwards_states_no_order_twice() -> None:
+    log = Log().user("Hello").reply("Hi.").idle().user("Go").system("One.", "Two.").reply("Went.")
+    transcript, orders = log.state.transcript, log.state.instructions
+    orders.restate(transcript, 4)
+    transcript.compact(4, content.text_block("Summary."))
+    orders.place(transcript)
+    orders.drop_turn()
+    told = json.loads(b"[%b]" % b",".join(orders.pending))
+    assert [block["text"] for block in told] == ["One.", "Two."]
+
+
 def test_what_is_asked_for_a_summary_comes_before_the_systems_word() -> None:
     log = Log().user("Hello").system("Be formal.").start()
     ask = content.text_block("Sum up.")
