@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from drover.event.v1.agent_event_pb2 import AgentToolUse
     from drover.event.v1.event_pb2 import Event
-    from drover.session.v1.preview_pb2 import Preview
     from services.brain.domain.events import EventFactory
     from services.brain.loop.session_log import SessionLog
     from services.brain.loop.turn import Ports
@@ -63,8 +62,6 @@ class Judgement:
             self._log.state,
             request=start.id,
             models=self._ports.models,
-            preview=_unseen,
-            on_sandbox=_nothing,
             points=self._ports.points,
         )
         if self._log.waiting.interrupt:
@@ -98,11 +95,3 @@ def _decide(uses: Sequence[AgentToolUse], said: Sequence[Event], end: Event) -> 
     verdicts = judge.verdicts(text, end.span_model_request_end.stop_reason, len(uses))
     for use, verdict in zip(uses, verdicts, strict=True):
         verdict.apply(use)
-
-
-def _unseen(_preview: Preview) -> None:
-    """Nobody watches the judge."""
-
-
-def _nothing() -> None:
-    """The judge has no tools."""

@@ -38,6 +38,14 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("brain.model")
 
 
+def unseen(_preview: Preview) -> None:
+    """For a response that nobody watches being written."""
+
+
+def no_sandbox() -> None:
+    """For a response whose calls, if it has any, are not run."""
+
+
 class ModelCall:
     """One request, which may be interrupted. `request` is the id of its start in the log."""
 
@@ -49,9 +57,9 @@ class ModelCall:
         *,
         request: str,
         models: Catalogue,
-        preview: Callable[[Preview], None],
-        on_sandbox: Callable[[], None],
         points: SyncPoints,
+        preview: Callable[[Preview], None] = unseen,
+        on_sandbox: Callable[[], None] = no_sandbox,
     ) -> None:
         self._model = model
         self._state = state

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drover.event.v1.event_pb2 import Event
-    from drover.session.v1.preview_pb2 import Preview
     from services.brain.domain.events import EventFactory
 
 
@@ -31,11 +30,3 @@ def of(response: Sequence[Event], factory: EventFactory, *, last_try: bool) -> l
     if not text.strip() and reason != "refusal" and not last_try:
         raise ModelError(ModelErrorKind.REQUEST_FAILED, "the model gave no summary", retryable=True)
     return [factory.compacted("" if reason == "refusal" else text.strip()), end]
-
-
-def unseen(_preview: Preview) -> None:
-    """Nobody watches a summary being written."""
-
-
-def nothing() -> None:
-    """A summary needs no sandbox."""

@@ -41,7 +41,7 @@ from services.brain.domain.state import Status
 from services.brain.domain.transcript import Shown
 from services.brain.loop import spans, summary
 from services.brain.loop.judgement import Judgement
-from services.brain.loop.model_call import ModelCall
+from services.brain.loop.model_call import ModelCall, no_sandbox, unseen
 from services.brain.loop.results import fit
 from services.brain.loop.retry import blames_content, session_error
 from services.brain.loop.sync_points import Point
@@ -210,8 +210,8 @@ class Turns:
             state,
             request=request,
             models=self._ports.models,
-            preview=summary.unseen if compact else self._lease.preview,
-            on_sandbox=summary.nothing if compact else self._runs.provision,
+            preview=unseen if compact else self._lease.preview,
+            on_sandbox=no_sandbox if compact else self._runs.provision,
             points=self._ports.points,
         )
         if log.waiting.interrupt:
