@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from drover.agent.v1.agent_pb2 import SessionAgent
+    from drover.event.v1.event_pb2 import Event
     from drover.session.v1.lease_pb2 import InputWaiting
+    from drover.session.v1.session_pb2 import Session
     from services.brain.domain.state import State
-    from services.brain.harness.port import Harness, Setup
+    from services.brain.harness.port import Harness, ModelRequest, Setup
 
 HARNESS_KEY: Final = "drover.harness"
 """Key of an agent's metadata that names its harness."""
@@ -61,33 +63,53 @@ class HarnessRegistry:
         name = agent.metadata.get(HARNESS_KEY, "")
         if not name:
             return self._default
-        return self._by_name.get(name) or MissingHarness(name, sorted(self._by_name))
+        return self._by_name.get(name) or MissingHarness(name, sorted(self._by_name), self._default)
 
 
-class MissingHarness(StandardHarness):
-    """Stands for a harness that this brain does not have: every turn ends with an error."""
+class MissingHarness:
+    """Stands for a harness that this brain does not have: every turn ends with an error.
 
-    def __init__(self, name: str, known: list[str]) -> None:
-        super().__init__()
-        self._missing = name
+    In all else it is `stand_in`, which knows the operator's limits and prices.
+    """
+
+    def __init__(self, name: str, known: list[str], stand_in: Harness) -> None:
+        self._name = name
         self._known = known
+        self._stand_in = stand_in
 
     @property
     def name(self) -> str:
         """The name that was asked for."""
-        return self._missing
+        return self._name
+
+    @property
+    def fold(self) -> str:
+        """See `Harness.fold`."""
+        return self._stand_in.fold
+
+    def begin(self, session: Session) -> State:
+        """See `Harness.begin`."""
+        return self._stand_in.begin(session)
+
+    def project(self, state: State, event: Event, at: float) -> None:
+        """See `Harness.project`."""
+        self._stand_in.project(state, event, at)
 
     def decide(self, state: State, waiting: InputWaiting, mine: Mine) -> Decision:
-        """As the standard harness, but no turn is begun."""
-        decision = super().decide(state, waiting, mine)
+        """As the stand-in, but no turn is begun."""
+        decision = self._stand_in.decide(state, waiting, mine)
         if not isinstance(decision, TakeMessage | CallModel | Compact):
             return decision
         return GiveUp(
             SessionError(
                 message=(
-                    f"This brain has no harness named {self._missing!r}, which the agent's "
+                    f"This brain has no harness named {self._name!r}, which the agent's "
                     f"metadata asks for under {HARNESS_KEY!r}. It has: {', '.join(self._known)}."
                 ),
                 unknown_error=PlainError(),
             )
         )
+
+    def request(self, state: State) -> ModelRequest:
+        """See `Harness.request`; never made."""
+        return self._stand_in.request(state)

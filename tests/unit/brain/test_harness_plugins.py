@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -12,11 +13,13 @@ import pytest
 from catalogue.models import load as load_models
 from chassis.errors import CannotStartError
 from drover.agent.v1.agent_pb2 import SessionAgent
-from services.brain.domain.decision import Limits
+from drover.session.v1.lease_pb2 import InputWaiting
+from services.brain.domain.decision import GiveUp, Limits, Mine
 from services.brain.harness import plugins
 from services.brain.harness.minimal import MinimalHarness
 from services.brain.harness.port import Setup
 from services.brain.harness.registry import HARNESS_KEY, assemble
+from tests.unit.brain.logs import session
 
 SETUP = Setup(models=load_models(None), max_output_tokens=1_000, limits=Limits())
 
@@ -98,3 +101,14 @@ def test_a_distribution_that_is_installed_is_found_and_chosen_by_metadata(
     assert isinstance(harnesses.choose(asked), Shepherd)
     assert harnesses.choose(SessionAgent()).name == "standard"
     assert harnesses.choose(SessionAgent(metadata={HARNESS_KEY: "minimal"})).name == "minimal"
+
+
+def test_a_missing_harness_is_told_of_also_in_a_session_with_a_budget() -> None:
+    of = session(model_id="claude-opus-4-6")
+    of.agent.metadata[HARNESS_KEY] = "lost"
+    of.budget.max_list_cost.amount = "100"
+    harness = assemble(replace(SETUP, limits=Limits(prices=SETUP.models))).choose(of.agent)
+    assert harness.name == "lost"
+    decision = harness.decide(harness.begin(of), InputWaiting(message=True), Mine())
+    assert isinstance(decision, GiveUp)
+    assert "has no harness named 'lost'" in decision.error.message
