@@ -79,11 +79,11 @@ class CompactionPolicy:
         context = state.context
         ask = content.text_block(PROMPT)
         if not context.cramped:
-            end = _TOOLS_OFF if state.failures and _has_tools(state) else b"]}"
+            end = _TOOLS_OFF if state.failures and _may_call(state) else b"]}"
             return state.transcript.render(state.prefix, end, breakpoints=2, ask=ask)
         head = state.transcript.before(self.cut(state, of_window))
         self._fit(head, window.weight(state, of_window // 2) >> (context.cramped - 1))
-        end = _TOOLS_OFF if _has_tools(state) else b"]}"
+        end = _TOOLS_OFF if _may_call(state) else b"]}"
         return head.render(state.prefix, end, ask=ask)
 
     def apply(self, state: State, summary: str, of_window: int) -> None:
@@ -102,5 +102,6 @@ class CompactionPolicy:
             head.compact(cut, content.text_block(OMITTED))
 
 
-def _has_tools(state: State) -> bool:
-    return b',"tools":[' in state.prefix
+def _may_call(state: State) -> bool:
+    # In a JSON string its quotes would be escaped. Tools that are gone are off already.
+    return b',"tools":[' in state.prefix and b',"tool_choice":' not in state.prefix

@@ -87,9 +87,17 @@ class Talk:
 
     @property
     def body(self) -> dict[str, Any]:
-        sent: dict[str, Any] = json.loads(self.harness.request(self.state).body)
+        sent: dict[str, Any] = json.loads(
+            self.harness.request(self.state).body, object_pairs_hook=_once
+        )
         check_history(sent)
         return sent
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; no request says one thing twice, which servers read differently."""
+    assert len(dict(pairs)) == len(pairs)
+    return dict(pairs)
 
 
 def harness(window: int = 10_000, **options: Any) -> StandardHarness:
@@ -381,6 +389,19 @@ def test_tools_that_the_agent_lost_are_still_named_where_the_conversation_has_ca
         ("bash", {"type": "object"})
     ]
     assert sent["tool_choice"] == {"type": "none"}
+
+
+def test_summary_for_an_agent_whose_tools_are_gone_says_once_that_they_are_off() -> None:
+    talk = Talk(harness())
+    talk.work(10, 1)
+    bare = logs.agent()
+    del bare.tools[:]
+    talk.add(Event(session_updated=SessionUpdated(agent=bare)))
+    talk.ask("more")
+    talk.overflow()
+    talk.start()
+    assert talk.next == Compact()
+    assert talk.body["tool_choice"] == {"type": "none"}
 
 
 def test_agent_that_never_had_tools_names_none() -> None:
