@@ -136,12 +136,15 @@ def request(state: State, calls: Sequence[AgentToolUse]) -> bytes:
             for number, use in enumerate(calls, 1)
         ],
     }
+    # What is judged may not leave the place that the agent's own requests are kept to.
+    geo = agent.model.inference_geo
     return (
-        b'{"model":%b,"max_tokens":%d,"stream":true,"system":%b,'
+        b'{"model":%b,"max_tokens":%d,"stream":true%b,"system":%b,'
         b'"messages":[{"role":"user","content":[{"type":"text","text":%b}]}]}'
     ) % (
         quoted(agent.model.id),
         MAX_OUTPUT_TOKENS,
+        b',"inference_geo":%b' % quoted(geo) if geo else b"",
         quoted(INSTRUCTIONS),
         quoted(json.dumps(shown, ensure_ascii=False, indent=1)),
     )

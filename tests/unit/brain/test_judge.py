@@ -98,6 +98,12 @@ def test_the_judge_is_sent_the_calls_the_users_words_and_the_purpose_and_nothing
     }
 
 
+def test_the_judge_works_where_the_agents_model_has_to() -> None:
+    state = folded(said("Tidy up the logs"))
+    state.agent.model.inference_geo = "us"
+    assert json.loads(judge.request(state, [judged("bash")]))["inference_geo"] == "us"
+
+
 def test_no_word_of_a_tool_a_document_or_the_model_reaches_the_judge() -> None:
     attached = ContentBlock(
         document=DocumentBlock(
