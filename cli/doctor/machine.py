@@ -24,12 +24,13 @@ _PATIENCE = 3.0  # s
 _ROOM = 2 * 1024**3  # bytes
 _PROVIDER = "DROVER_MODEL_PROVIDER"
 # What the clouds' clients need beside the SDK, and the extra of Drover that has it.
-_CLOUDS = {
+CLOUDS = {
     "bedrock": ("boto3", "bedrock"),
     "bedrock_mantle": ("boto3", "bedrock"),
     "aws": ("boto3", "bedrock"),
     "vertex": ("google.auth", "vertex"),
     "google_cloud": ("google.auth", "vertex"),
+    "foundry": ("", ""),
 }
 _CREDENTIALS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
 
@@ -132,7 +133,10 @@ def model(environ: Mapping[str, str]) -> Finding:
 
 def _cloud(provider: str) -> Finding:
     """A cloud that serves models: its library is there, its credentials are not looked for."""
-    library, extra = _CLOUDS.get(provider, ("", ""))
+    if provider not in CLOUDS:
+        known = ", ".join(("anthropic", *CLOUDS))
+        return missing("model", f"{_PROVIDER} names no provider", f"set it to one of {known}")
+    library, extra = CLOUDS[provider]
     if library and not _is_there(library):
         return missing(
             "model", f"{provider} needs {library}", f"pip install 'drover[{extra}]', or make setup"

@@ -23,6 +23,7 @@ from cli.settings import settings_of, shown_value
 from cli.stack.installation import Installation
 from cli.stack.ports import url_of
 from cli.target import DEFAULT_URL, NoTargetError, resolve
+from services.brain.model.access import Provider
 
 _FULL = """
 from cli import main
@@ -247,6 +248,10 @@ def test_doctor_says_which_model_agents_will_use() -> None:
 def test_doctor_says_which_cloud_serves_the_models_and_what_it_lacks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    unknown = machine.model({"DROVER_MODEL_PROVIDER": "bedrok"})
+    assert unknown.verdict is Verdict.MISSING
+    assert "bedrock" in unknown.remedy
+    assert {"anthropic", *machine.CLOUDS} == set(Provider)
     of_bedrock = {"DROVER_MODEL_PROVIDER": "bedrock", "ANTHROPIC_API_KEY": "sk-secret"}
     assert machine.model(of_bedrock).verdict is Verdict.FINE
     assert "bedrock" in machine.model(of_bedrock).detail
