@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests.doubles.docker_engine import Engine, lacking, running_engine
 from tests.doubles.postgres import Cluster, shared_cluster
 from tests.doubles.standing import Watch
 from tests.e2e.stack import Stack, running_stack
@@ -37,6 +38,15 @@ def postgres() -> Iterator[Cluster]:
     """One PostgreSQL server for every test that does not break it."""
     with shared_cluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[Engine]:
+    """One container engine for every test that does not break it."""
+    if why := lacking():
+        pytest.skip(f"no container engine for tests: {why}")
+    with running_engine() as engine:
+        yield engine
 
 
 @pytest.fixture(scope="session")

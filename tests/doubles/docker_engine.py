@@ -154,13 +154,21 @@ class Engine:
 
 @contextlib.contextmanager
 def running_engine() -> Iterator[Engine]:
-    """An engine that has the sandboxes' image."""
-    directory = Path(tempfile.mkdtemp(prefix="drover-docker-"))
+    """An engine that has the sandboxes' image.
+
+    DROVER_TEST_ENGINE names the directory of one that goes on: made if it is not there, and left.
+    """
+    kept = os.environ.get("DROVER_TEST_ENGINE")
+    directory = Path(kept or tempfile.mkdtemp(prefix="drover-docker-"))
+    directory.mkdir(exist_ok=True)
     engine = Engine(directory)
     try:
-        engine.start()
-        engine.build_image()
+        if not engine.answers():
+            engine.start()
+        if not engine.docker("images", "--quiet", IMAGE):
+            engine.build_image()
         yield engine
     finally:
-        engine.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+        if not kept:
+            engine.stop()
+            shutil.rmtree(directory, ignore_errors=True)

@@ -6,13 +6,18 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from chassis.clock import SystemClock
 from chassis.ids import new_id
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
+from services.hands.backends.docker.backend import DockerBackend
+from services.hands.backends.docker.settings import EngineSettings
 from services.hands.backends.local import LocalBackend
 from services.hands.domain.execution import SANDBOX_LOST, SHELL_LOST
 from services.hands.domain.limits import MIB, Limits
@@ -22,7 +27,10 @@ from services.hands.store.journal import SqlJournal
 from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
 from storage import open_database
+from tests.doubles.docker_engine import IMAGE
 from tests.doubles.standing import PromptExit
+
+KINDS = ("local", "docker")
 
 SMALL = Limits(
     memory_bytes=512 * MIB, processes=64, cpus=1.0, file_bytes=64 * MIB, tmp_bytes=128 * MIB
@@ -32,7 +40,7 @@ SMALL = Limits(
 class HandsStack:
     """Runs tools for the sessions of one test."""
 
-    def __init__(self, backend: LocalBackend, pool: Pool, executor: Executor) -> None:
+    def __init__(self, backend: Any, pool: Pool, executor: Executor) -> None:
         self.backend = backend
         self.pool = pool
         self.executor = executor
@@ -49,18 +57,38 @@ class HandsStack:
         assert not result.is_error, text(result)
         return printed(result)
 
+    @property
+    def idle_processes(self) -> int:
+        """How many a sandbox has that runs nothing: its own, the agent and the shell."""
+        return 4 if isinstance(self.backend, LocalBackend) else 3
+
     def processes(self, session_id: str = "sesn_1") -> set[int]:
         """Host numbers of every process in a session's sandbox."""
-        hand = self.pool._seats[session_id].hand.result()
-        outer = hand._sandbox._process.pid  # type: ignore[attr-defined]
-        found, pending = set(), [outer]
-        while pending:
-            pid = pending.pop()
-            found.add(pid)
-            for task in Path(f"/proc/{pid}/task").glob("*/children"):
-                with suppress(OSError):  # it has just ended
-                    pending += map(int, task.read_text().split())
-        return found
+        sandbox: Any = self.pool._seats[session_id].hand.result()._sandbox
+        if isinstance(self.backend, LocalBackend):
+            return _below(sandbox._process.pid)
+        return contained(sandbox._id)
+
+
+def _below(outer: int) -> set[int]:
+    found, pending = set(), [outer]
+    while pending:
+        pid = pending.pop()
+        found.add(pid)
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            with suppress(OSError):  # it has just ended
+                pending += map(int, task.read_text().split())
+    return found
+
+
+def contained(container_id: str) -> set[int]:
+    """Host numbers of every process in a container."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and container_id in (entry / "cgroup").read_text():
+                found.add(int(entry.name))
+    return found
 
 
 def text(result: ExecuteResponse) -> str:
@@ -84,16 +112,40 @@ def running(pid: int) -> bool:
     return state not in "ZX"
 
 
+@dataclass(frozen=True)
+class Sandboxes:
+    """One kind of sandbox that a suite runs over; `host` is where its engine is, if it has one."""
+
+    kind: str
+    host: str = ""
+
+    def backend(self, directory: Path, **settings: Any) -> Any:
+        if self.kind == "local":
+            return LocalBackend(directory)
+        given = {"host": self.host, "image": IMAGE, **settings}
+        return DockerBackend(directory, EngineSettings(**given))
+
+    def stack(self, directory: Path, **given: Any) -> AbstractAsyncContextManager[HandsStack]:
+        return hands_stack(directory, backend=self.backend(directory / "hands"), **given)
+
+
+def chosen(request: pytest.FixtureRequest) -> Sandboxes:
+    """What a fixture's parameter names."""
+    if request.param == "docker":
+        return Sandboxes("docker", request.getfixturevalue("docker_engine").host)
+    return Sandboxes(request.param)
+
+
 @asynccontextmanager
 async def hands_stack(
-    directory: Path, *, limits: Limits = SMALL, spares: int = 0
+    directory: Path, *, limits: Limits = SMALL, spares: int = 0, backend: Any = None
 ) -> AsyncIterator[HandsStack]:
     """A stack over `directory`; everything that it started has ended afterwards."""
     directory.mkdir(parents=True, exist_ok=True)
     async with PromptExit() as stack:
         database = await open_database(f"sqlite:///{directory}/hands.db", SCHEMA)
         stack.push_async_callback(database.close)
-        backend = LocalBackend(directory / "hands")
+        backend = backend or LocalBackend(directory / "hands")
         stack.push_async_callback(backend.close)
         await backend.start()
         workspaces = Workspaces(directory / "hands", privileged=os.geteuid() == 0)

@@ -20,7 +20,19 @@ from typing import IO, Final
 
 PACKAGES: Final = (
     *("bash", "ca-certificates", "coreutils", "curl", "dash", "diffutils", "findutils", "gawk"),
-    *("git", "grep", "gzip", "jq", "libc-bin", "less", "mawk", "patch", "procps", "python3"),
+    *(
+        "git",
+        "grep",
+        "gzip",
+        "hostname",
+        "jq",
+        "libc-bin",
+        "less",
+        "mawk",
+        "patch",
+        "procps",
+        "python3",
+    ),
     *("ripgrep", "sed", "tar", "tzdata", "unzip", "util-linux", "xz-utils", "zip"),
 )
 _LEFT_OUT: Final = ("doc", "info", "locale", "man", "lintian", "bug")
@@ -83,6 +95,10 @@ def files(packages: set[str]) -> list[str]:
         top = Path("/", name)
         below = sorted(top.rglob("*")) if top.is_dir() else [top]
         found.update(str(path.relative_to("/")) for path in below if os.path.lexists(path))
+    for link in Path("/usr/bin").iterdir():  # such as awk, which is one of several programs
+        true = os.path.realpath(link)
+        if link.is_symlink() and str(link.readlink()).startswith("/etc/alternatives/"):
+            found.update({str(link.relative_to("/"))} if true[1:] in found else ())
     for name in ("bin", "sbin", "lib", "lib64"):
         if Path("/", name).is_symlink():
             found.add(name)

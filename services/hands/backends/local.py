@@ -7,17 +7,15 @@ user sandboxes share that user's id and are kept apart by their namespaces.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import os
 import shutil
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from services.hands.backends import agent_files, bubblewrap, etc_files, seccomp
+from services.hands.backends import agent_files, bubblewrap, etc_files, lock, seccomp
 from services.hands.backends.cgroup import ControlGroups, Group
 from services.hands.backends.launcher import Launcher
 from services.hands.backends.marks import Marks
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     from services.hands.backends.port import SandboxSpec
 
 _KILL_SECONDS: Final = 5.0
-_LOCK_SECONDS: Final = 5.0
-_LOCK_PAUSE: Final = 0.05
 _STREAM_BUFFER: Final = 256 * 1024
 
 _log = structlog.get_logger("hands.local")
@@ -62,7 +58,7 @@ class LocalBackend:
     async def start(self) -> None:
         """Kills what a dead process left, then prepares files and the launcher."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._lock = await _lock(self._directory / "lock")
+        self._lock = await lock.hold(self._directory / "lock")
         await asyncio.to_thread(self._find_groups)
         await self._kill_left()
         try:
@@ -245,26 +241,6 @@ class LocalSandbox:
             handle.close()
         self._marks.remove(self._hand_id)
         return why
-
-
-async def _lock(path: Path) -> int:
-    """Holds a directory for this process; the descriptor's end gives it back.
-
-    Raises `RuntimeError` when another process holds it: that one's sandboxes are no leftovers.
-    """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() >= deadline:
-                os.close(fd)
-                msg = f"another hands service is at work in {path.parent}"
-                raise RuntimeError(msg) from error
-            await asyncio.sleep(_LOCK_PAUSE)  # one that was told to stop may still be at it
-        else:
-            return fd
 
 
 def _in_thread(group: Group, *pids: int) -> asyncio.Future[None]:

@@ -107,8 +107,9 @@ class Shell:
             file.write(command.encode() + b"\n")
         # In a group whose errors go nowhere: `set -x` then traces the command only.
         self._feed(
-            f". {self._command_path}; "
-            f'{{ builtin printf "%d %d\\n" "$?" {self._number} >{self._status_path}; }} 2>/dev/null'
+            # The status is on a line of its own, too: a command may write to that FIFO as well.
+            f". {self._command_path}; {{ builtin printf "
+            f'"\\n%d %d\\n" "$?" {self._number} >{self._status_path}; }} 2>/dev/null'
         )
 
     def _feed(self, line: str) -> None:

@@ -108,7 +108,7 @@ async def test_agent_that_is_stopped_is_ended_within_a_second_of_the_deadline(
     await hands.bash("true")
     processes = hands.processes()
     started = time.monotonic()
-    result = await hands.run("bash", command="kill -STOP 2; sleep 1000", timeout_ms=300)
+    result = await hands.run("bash", command="kill -STOP $PPID; sleep 1000", timeout_ms=300)
     assert time.monotonic() - started < 1.3
     assert result.verdict == VERDICT_OUTCOME_UNKNOWN
     assert await hands.bash("echo fine") == "fine"

@@ -5,10 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.hands_stack import HandsStack, hands_stack
+from tests.doubles.hands_stack import KINDS, HandsStack, Sandboxes, chosen
+
+
+@pytest.fixture(params=KINDS)
+def sandboxes(request: pytest.FixtureRequest) -> Sandboxes:
+    """Each kind of sandbox that there is."""
+    return chosen(request)
 
 
 @pytest.fixture
-async def hands(tmp_path: Path) -> AsyncIterator[HandsStack]:
-    async with hands_stack(tmp_path) as stack:
+async def hands(sandboxes: Sandboxes, tmp_path: Path) -> AsyncIterator[HandsStack]:
+    async with sandboxes.stack(tmp_path) as stack:
         yield stack

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from services.hands.backends import agent_files, seccomp
+from services.hands.backends import agent_files, lock, seccomp
 from services.hands.backends.bubblewrap import PYTHONS
 from services.hands.backends.docker import container, fitness
 from services.hands.backends.docker.engine import Engine, EngineRefused
@@ -47,9 +47,12 @@ class DockerBackend:
         self._machine: container.Machine | None = None
         self._preparing = asyncio.Lock()
         self._live: set[str] = set()
+        self._lock = -1
 
     async def start(self) -> None:
         """Removes what a dead process left, and prepares files."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._lock = await lock.hold(self._directory / "lock")
         await asyncio.to_thread(self._lay_out)
         try:
             await self._ready()
@@ -96,6 +99,9 @@ class DockerBackend:
     async def close(self) -> None:
         """Ends the threads."""
         await self._engine.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     async def _ready(self) -> container.Machine:
         """What the engine's machine has, found out once. Raises `BackendUnavailable`."""

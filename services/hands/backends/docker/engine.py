@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,8 @@ import docker.errors
 import requests
 import urllib3
 
+from services.hands.backends.docker.settings import SOCKET
+from services.hands.backends.docker.stream import attach
 from services.hands.backends.port import BackendUnavailable
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ class Engine:
 
     async def run(self, name: str, config: Mapping[str, Any]) -> Started:
         """Creates a container and starts it. Whatever fails or is cancelled, none is left."""
-        starting = asyncio.ensure_future(self._do(lambda client: _run(client, name, config)))
+        path = self._host.removeprefix(SOCKET)
+        starting = asyncio.ensure_future(self._do(lambda client: _run(client, path, name, config)))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -111,7 +113,10 @@ class Engine:
         told = {"container": name, "event": "oom"}
 
         def ask(client: docker.APIClient) -> bool:
-            events = client.events(since=int(since), until=int(time.time()) + 1, filters=told)
+            until = (
+                f"{time.time():.9f}"  # those that it remembers: a later time would be waited for
+            )
+            events = client.events(since=int(since), until=until, filters=told)
             return any(b'"oom"' in line for line in events)
 
         return await self._do(ask)
@@ -134,6 +139,7 @@ class Engine:
     async def _do(self, work: Callable[[docker.APIClient], T]) -> T:
         def called() -> T:
             with self._translated():
+                _knock(self._host.removeprefix(SOCKET), self._seconds)
                 if self._client is None:
                     self._client = docker.APIClient(
                         base_url=self._host, version="auto", timeout=self._seconds
@@ -150,9 +156,6 @@ class Engine:
             status = error.response.status_code if error.response is not None else 0
             text = error.explanation or str(error)
             raise EngineRefused(f"the container engine refuses: {text}", status) from error
-        except requests.exceptions.Timeout as error:
-            text = f"the container engine at {self._host} did not answer in {self._seconds:g} s"
-            raise EngineAway(text) from error
         except (
             docker.errors.DockerException,
             requests.exceptions.RequestException,
@@ -162,15 +165,37 @@ class Engine:
         ) as error:
             # Not the error's text: it is an HTTP client's, and says less than this.
             text = f"no container engine answers at {self._host}: start it, or set DOCKER_HOST"
+            if _timed_out(error):
+                text = f"the container engine at {self._host} did not answer in {self._seconds:g} s"
             raise EngineAway(text) from error
 
 
-def _run(client: docker.APIClient, name: str, config: Mapping[str, Any]) -> Started:
+def _timed_out(error: BaseException | None) -> bool:
+    """Whether a time-out is behind an error: the SDK wraps some."""
+    kinds = (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError, TimeoutError)
+    while error is not None:
+        if isinstance(error, kinds):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _knock(path: str, seconds: float) -> None:
+    """Connects and leaves. Raises `OSError`.
+
+    The SDK's HTTP client leaves the socket of a connection open that was refused.
+    """
+    with socket.socket(socket.AF_UNIX) as visitor:
+        visitor.settimeout(seconds)
+        visitor.connect(path)
+
+
+def _run(client: docker.APIClient, path: str, name: str, config: Mapping[str, Any]) -> Started:
     created = client.create_container_from_config(dict(config), name)
     container_id = created["Id"]
     try:
         # Before it starts: nothing that it says is missed, nor read together with the headers.
-        stream = _attached(client, container_id)
+        stream = attach(path, client.api_version, container_id, seconds=client.timeout)
         try:
             client.start(container_id)
             inspected = client.inspect_container(container_id)
@@ -182,18 +207,6 @@ def _run(client: docker.APIClient, name: str, config: Mapping[str, Any]) -> Star
             _remove(client, container_id)
         raise
     return Started(container_id, stream, inspected, created.get("Warnings") or ())
-
-
-def _attached(client: docker.APIClient, container_id: str) -> socket.socket:
-    """A socket of our own: the SDK's closes with the response that it came from."""
-    wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-    theirs = client.attach_socket(container_id, params=wanted)
-    try:
-        ours = socket.socket(fileno=os.dup(theirs.fileno()))
-    finally:
-        theirs.close()
-    ours.setblocking(False)
-    return ours
 
 
 def _remove(client: docker.APIClient, name: str) -> None:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from services.hands.backends.docker.container import Machine
+from services.hands.backends.docker.settings import SOCKET
 from services.hands.backends.port import BackendUnavailable
 
 if TYPE_CHECKING:
@@ -19,12 +20,11 @@ _LIMITS: Final = {
     "CpuCfsPeriod": "processor time",
     "CpuCfsQuota": "processor time",
 }
-_PREFIX: Final = "unix://"
 
 
 def check_host(host: str) -> None:
     """Raises `BackendUnavailable` for an engine that is not on this machine."""
-    if not host.startswith(_PREFIX):
+    if not host.startswith(SOCKET):
         raise BackendUnavailable(
             f"DOCKER_HOST is {host.partition('://')[0]}://…, and sandboxes mount this machine's "
             "directories: name the socket of an engine here, unix:///path"

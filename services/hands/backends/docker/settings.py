@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-DEFAULT_HOST: Final = "unix:///var/run/docker.sock"
+SOCKET: Final = "unix://"
+DEFAULT_HOST: Final = f"{SOCKET}/var/run/docker.sock"
 
 
 @dataclass(frozen=True, slots=True)

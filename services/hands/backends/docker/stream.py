@@ -1,19 +1,53 @@
-"""A container's multiplexed output, taken apart (Engine API, "Attach to a container").
+"""A container's input and output as one stream (Engine API, "Attach to a container").
 
-Before each piece come eight bytes: which stream it is of, three zeros, and its length.
+The output is multiplexed: before each piece come eight bytes, which are the stream that it is of,
+three zeros, and its length.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+import socket
+from typing import Final
 
-if TYPE_CHECKING:
-    import socket
-
+_ANSWER_BYTES: Final = 65536
 _HEADER: Final = 8
 _ERROR: Final = 2
 _BUFFER: Final = 256 * 1024
+
+
+def attach(path: str, api_version: str, container_id: str, *, seconds: float) -> socket.socket:
+    """Attaches to a container that has not started yet. Raises `OSError`.
+
+    Not the SDK's own way, which hands out a socket that belongs to a response of its HTTP client.
+    """
+    stream = socket.socket(socket.AF_UNIX)
+    try:
+        stream.settimeout(seconds)
+        stream.connect(path)
+        stream.sendall(
+            f"POST /v{api_version}/containers/{container_id}/attach"
+            "?stream=1&stdin=1&stdout=1&stderr=1 HTTP/1.1\r\n"
+            "Host: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n".encode()
+        )
+        answer = b""
+        while b"\r\n\r\n" not in answer and len(answer) < _ANSWER_BYTES:
+            piece = stream.recv(_ANSWER_BYTES)
+            if not piece:
+                break
+            answer += piece
+        _check_upgrade(answer)
+        stream.setblocking(False)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _check_upgrade(answer: bytes) -> None:
+    if b" 101 " not in answer.partition(b"\r\n")[0]:
+        msg = "the container engine attaches nobody"
+        raise ConnectionError(msg)
 
 
 class Demultiplexer(asyncio.StreamReaderProtocol):
@@ -51,8 +85,13 @@ class Demultiplexer(asyncio.StreamReaderProtocol):
             if self._wanted:
                 self._reader.feed_data(bytes(piece))
 
+    def eof_received(self) -> bool | None:
+        """The container has ended."""
+        self.ended.set()
+        return super().eof_received()
+
     def connection_lost(self, exc: Exception | None) -> None:
-        """The container has ended, or its engine has."""
+        """The engine has let go of it."""
         super().connection_lost(exc)
         self.ended.set()
 

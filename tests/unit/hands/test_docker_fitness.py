@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from services.hands.backends.docker.fitness import check, check_host, check_image
+from services.hands.backends.docker.settings import EngineSettings
+from services.hands.backends.port import BackendUnavailable
+
+SETTINGS = EngineSettings("unix:///x", "drover/sandbox", engine_minimum="20.10")
+INFO = {
+    "OSType": "linux",
+    "MemoryLimit": True,
+    "PidsLimit": True,
+    "CpuCfsPeriod": True,
+    "CpuCfsQuota": True,
+    "SwapLimit": False,
+    "NCPU": 4,
+    "SecurityOptions": ["name=seccomp,profile=default"],
+    "Runtimes": {"runc": {}, "runsc": {}},
+}
+VERSION = {"Version": "20.10.24+dfsg1", "Components": [{"Name": "runc", "Version": "1.1.5+ds1"}]}
+
+
+def test_usual_engine_is_fit() -> None:
+    machine = check(INFO, VERSION, SETTINGS)
+    assert (machine.processors, machine.swap_limits) == (4, False)
+
+
+@pytest.mark.parametrize(
+    ("info", "settings", "text"),
+    [
+        ({"OSType": "windows"}, {}, "windows"),
+        ({"MemoryLimit": False}, {}, "cannot limit memory"),
+        ({"PidsLimit": None}, {}, "number of processes"),
+        ({"SecurityOptions": []}, {}, "filters no system calls"),
+        ({"SecurityOptions": ["name=seccomp,profile=unconfined"]}, {}, "filters no system calls"),
+        ({"SecurityOptions": ["name=seccomp", "name=rootless"]}, {}, "rootless"),
+        ({}, {"runtime": "kata"}, "no runtime kata, only runc, runsc"),
+        ({}, {"engine_minimum": "27"}, "version 20.10.24"),
+        ({}, {"engine_minimum": "20.10.25"}, "20.10.25 is the least"),
+        ({}, {"runc_minimum": "1.2.8"}, "its runc is of version 1.1.5"),
+    ],
+)
+def test_engine_that_is_not_fit_is_refused_with_the_reason(
+    info: dict[str, Any], settings: dict[str, str], text: str
+) -> None:
+    with pytest.raises(BackendUnavailable, match=text):
+        check({**INFO, **info}, VERSION, replace(SETTINGS, **settings))
+
+
+@pytest.mark.parametrize("host", ["tcp://10.0.0.1:2375", "ssh://me:secret@there"])
+def test_engine_elsewhere_is_refused_without_its_address(host: str) -> None:
+    with pytest.raises(BackendUnavailable, match="name the socket of an engine here") as refused:
+        check_host(host)
+    assert "secret" not in str(refused.value)
+
+
+def test_missing_image_is_told_with_how_to_build_it() -> None:
+    with pytest.raises(BackendUnavailable, match="docker build -t team/box deploy/images/sandbox"):
+        check_image("team/box", None)
+
+
+def test_image_that_would_bring_a_writable_volume_is_refused() -> None:
+    with pytest.raises(BackendUnavailable, match="declares volumes"):
+        check_image("db", {"Config": {"Volumes": {"/var/lib/db": {}}}})
+    check_image("drover/sandbox", {"Config": {"Volumes": None}})
