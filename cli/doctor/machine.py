@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import platform
 import shutil
-import socket
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _PYTHON = (3, 11)
-_PATIENCE = 3.0  # s
 _ROOM = 2 * 1024**3  # bytes
 _PROVIDER = "DROVER_MODEL_PROVIDER"
 # What the clouds' clients need beside the SDK, and the extra of Drover that has it.
@@ -61,27 +58,6 @@ def ripgrep() -> Finding:
             "apt-get install ripgrep",
         )
     return fine("ripgrep", program)
-
-
-def docker(environ: Mapping[str, str]) -> Finding:
-    """Whether a Docker engine answers."""
-    host = environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
-    if not host.startswith("unix://"):
-        return optional("Docker engine", f"DOCKER_HOST is {host}: not asked")
-    path = host.removeprefix("unix://")
-    connection = http.client.HTTPConnection("docker", timeout=_PATIENCE)
-    try:
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(_PATIENCE)
-        connection.sock.connect(path)
-        connection.request("GET", "/_ping")
-        answer = connection.getresponse()
-        version = answer.getheader("Api-Version", "unknown")
-    except (OSError, http.client.HTTPException) as error:
-        return optional("Docker engine", f"{path}: {error}; the embedded sandbox needs none")
-    finally:
-        connection.close()
-    return fine("Docker engine", f"API {version} at {path}")
 
 
 def port(number: int) -> Finding:

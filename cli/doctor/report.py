@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from cli.doctor import databases, machine, sandbox
+from cli.doctor import databases, engine, machine, sandbox
 from cli.doctor.finding import Finding, Verdict
 from cli.terminal import Terminal
 
@@ -23,15 +23,15 @@ def examine(data: Path, port: int) -> list[Finding]:
     return [
         machine.system(),
         machine.python(),
-        *sandbox.bubblewrap(),
+        *sandbox.bubblewrap(os.environ.get(engine.KIND, sandbox.KIND)),
         *sandbox.programs(),
         sandbox.user_namespaces(),
         sandbox.control_groups(),
+        engine.docker(os.environ),
         machine.ripgrep(),
         machine.model(os.environ),
         machine.port(port),
         machine.disk(data),
-        machine.docker(os.environ),
         *databases.databases(data, os.environ),
     ]
 

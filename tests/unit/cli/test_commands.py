@@ -261,11 +261,6 @@ def test_doctor_says_which_cloud_serves_the_models_and_what_it_lacks(
     assert "drover[bedrock]" in lacking.remedy
 
 
-def test_doctor_asks_the_docker_engine_itself(tmp_path: Path) -> None:
-    finding = machine.docker({"DOCKER_HOST": f"unix://{tmp_path / 'none.sock'}"})
-    assert finding.verdict is Verdict.OPTIONAL
-
-
 def test_doctor_starts_a_real_sandbox_with_the_bundled_bubblewrap() -> None:
     assert sandbox.bundled_bubblewrap() is not None
     assert Verdict.FINE in {finding.verdict for finding in sandbox.bubblewrap()}
@@ -279,6 +274,7 @@ def test_doctor_without_any_bubblewrap_says_that_tools_cannot_run(
     findings = sandbox.bubblewrap()
     assert findings[-1].verdict is Verdict.MISSING
     assert findings[-1].remedy
+    assert sandbox.bubblewrap("docker")[-1].verdict is Verdict.OPTIONAL
 
 
 def test_example_has_the_answers_that_its_page_gives() -> None:
