@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from chassis.errors import DroverError, Reason
 from chassis.ids import new_id
 from drover.event.v1.content_pb2 import ContentBlock, TextBlock
@@ -114,6 +116,11 @@ class FakeSession:
         return self.send(Event(user_custom_tool_result=answer))[0]
 
     # What tests look at.
+
+    @property
+    def time(self) -> Timestamp:
+        """What the log is stamped with; not the brain's time, by years."""
+        return Timestamp(seconds=self._clock)
 
     @property
     def kinds(self) -> list[str]:
@@ -316,6 +323,7 @@ class FakeSessions(SessionServiceServicer):
                 input=session.waiting(),
                 checkpoint=kept,
                 previews_wanted=True,
+                time=session.time,
             )
         )
         for at in range(begin, head, self.slice_size):

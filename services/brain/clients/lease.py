@@ -129,6 +129,8 @@ class Lease:
         self._pending: deque[_Pending] = deque()
         self._next_request = 1
         self._heard = 0.0
+        # What the log's clock said when ours had been running for 0 s, once it is known.
+        self._epoch: float | None = None
         self._begun = False
         self._released = False
         self.generation = 0
@@ -152,6 +154,12 @@ class Lease:
     def preview(self, preview: Preview) -> None:
         """Sends a glimpse of an event to come, or drops it when the connection is behind."""
         self._outbox.put_preview(preview)
+
+    def now(self) -> float:
+        """Unix time by the clock that the log is stamped with, for what has no stamp yet."""
+        if self._epoch is None:
+            return self._clock.now().timestamp()
+        return self._epoch + self._clock.monotonic()
 
     @property
     def unacknowledged(self) -> int:
@@ -225,6 +233,9 @@ class Lease:
         opened = (await self._next(call)).opened
         self.generation, self.session = opened.generation, opened.session
         self._outbox.wanted = opened.previews_wanted
+        if opened.HasField("time"):
+            told = opened.time.seconds + opened.time.nanos / 1e9
+            self._epoch = told - self._clock.monotonic()
         if first:
             given = opened.checkpoint if formats and opened.HasField("checkpoint") else None
             if not self._receiver.opened(opened.session, given):

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from catalogue.models import Catalogue
-    from chassis.clock import Clock
     from drover.event.v1.event_pb2 import Event
     from drover.event.v1.usage_pb2 import UsageSnapshot
     from drover.session.v1.checkpoint_pb2 import Checkpoint, CheckpointFormat
@@ -54,13 +53,11 @@ class SessionLog:
     def __init__(
         self,
         harnesses: HarnessRegistry,
-        clock: Clock,
         models: Catalogue,
         cached: CachedState | None,
         beginnings: Beginnings | None = None,
     ) -> None:
         self._harnesses = harnesses
-        self._clock = clock
         self._models = models
         self._cached = cached
         self._beginnings = beginnings if cached is None else None
@@ -143,7 +140,7 @@ class SessionLog:
 
     def logged(self, events: Sequence[Event]) -> None:
         """Folds what the log held already, or has got while the connection was broken."""
-        now = self._now()
+        now = self._lease.now()
         self._surprises += 1
         for event in events:
             if event.seq != self.state.seq + 1:
@@ -155,7 +152,7 @@ class SessionLog:
     def appended(self, append: AppendEvents, ack: Appended) -> None:
         """Folds what entered the log with, and before, an append."""
         deferred = self._deferred.pop(append.request_id, ())
-        now = self._now()
+        now = self._lease.now()
         self._surprises += bool(ack.others)
         for event in ack.others:
             self._fold_other(event, now)
@@ -176,7 +173,7 @@ class SessionLog:
 
     def usage(self) -> UsageSnapshot:
         """What the session has used, and cost, until now."""
-        return budget.told(self.state.usage, self._now(), self._models)
+        return budget.told(self.state.usage, self._lease.now(), self._models)
 
     def input_changed(self, waiting: InputWaiting) -> None:
         """Passes on what waits in the inbox."""
@@ -185,7 +182,7 @@ class SessionLog:
 
     def add(self, *events: Event) -> None:
         """Writes events: folded now, sent with the next flush."""
-        now = self._now()
+        now = self._lease.now()
         for event in events:
             self.harness.project(self.state, event, now)
         self._batch.extend(events)
@@ -264,9 +261,6 @@ class SessionLog:
             ),
             None,
         )
-
-    def _now(self) -> float:
-        return self._clock.now().timestamp()
 
 
 def _told(events: Sequence[Event]) -> UsageSnapshot | None:

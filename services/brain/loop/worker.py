@@ -66,7 +66,7 @@ class Worker:
         checkpointing = self._checkpointing
         beginnings = checkpointing.beginnings(session_id) if checkpointing is not None else None
         cached = self._cache.take(session_id)
-        log = SessionLog(self._harnesses, ports.clock, ports.models, cached, beginnings)
+        log = SessionLog(self._harnesses, ports.models, cached, beginnings)
         lease = Lease(self._hold_lease, ports.clock, session_id, self._name, log)
         log.attach(lease)
         log.anticipate()

@@ -130,6 +130,7 @@ class _Stream:
             head_seq=state.head_seq,
             input=opened.input,
             previews_wanted=self._parts.feed.wants_previews(self._ref.session_id),
+            time=timestamp(opened.snapshot.now),
         )
         events, position = opened.first, after_seq
         if opened.formats:

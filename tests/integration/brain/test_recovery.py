@@ -208,3 +208,18 @@ async def test_brain_that_knows_an_older_log_takes_no_message_into_a_turn_under_
     await rig.wake(session, knowing)
     told = [kind for kind in session.kinds if kind in {"user_message", "agent_message"}]
     assert told == ["user_message", "agent_message"] * 3
+
+
+async def test_a_brain_whose_clock_is_wrong_counts_no_time_that_did_not_pass(rig: Rig) -> None:
+    """The session's clock is years behind the brain's: a brain that takes over has heard of it."""
+    session = rig.session(model="claude-opus-5-5")
+    session.session.budget.max_list_cost.amount = "5"
+    script(rig)
+    session.message("Go")
+    assert await kill_at(rig, session, Point.TOOLS_SENT, 1)
+    session.revoke()
+    await rig.wake(session)
+    told = session.of("session_usage")[-1].session_usage.usage
+    assert told.list_cost.amount == "0"
+    ended = session.of("session_status_idle")[-1].session_status_idle
+    assert ended.stop_reason.HasField("end_turn")

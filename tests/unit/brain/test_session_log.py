@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 
 from catalogue.models import unlisted
-from chassis.clock import SystemClock
 from drover.event.v1.agent_event_pb2 import AgentCustomToolUse
 from drover.event.v1.event_pb2 import Event
 from drover.event.v1.span_event_pb2 import SpanModelRequestEnd
@@ -33,6 +32,9 @@ class FakeLease:
     def unacknowledged(self) -> int:
         return len(self.appends)
 
+    def now(self) -> float:
+        return 1_700_000_000.0
+
     def append(self, append: AppendEvents) -> asyncio.Future[Appended]:
         append.request_id = len(self.appends) + 1
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
@@ -49,7 +51,7 @@ class FakeLease:
 def opened() -> tuple[SessionLog, FakeLease, EventFactory]:
     """A log with two calls of a custom tool, `sevt_2` and `sevt_3`, as a brain finds it."""
     lease = FakeLease()
-    log = SessionLog(HarnessRegistry(HARNESS), SystemClock(), unlisted(), None)
+    log = SessionLog(HarnessRegistry(HARNESS), unlisted(), None)
     log.attach(cast("Any", lease))
     log.opened(Session(id="sesn_1", primary_thread_id="sthr_1", agent=agent()), None)
     factory = EventFactory(Numbered(), "sthr_1", "clerk")

@@ -315,6 +315,7 @@ class LeaseOpened(_message.Message):
     INPUT_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     PREVIEWS_WANTED_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     head_seq: _builtins.int
     """The log's last position. Slices follow until it is reached."""
@@ -332,6 +333,12 @@ class LeaseOpened(_message.Message):
         for. The log then follows from behind its position.
         """
 
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """When that was, by the clock that the log is stamped with. A brain's own may
+        be wrong, and what the session costs depends on how long it runs.
+        """
+
     def __init__(
         self,
         *,
@@ -342,10 +349,11 @@ class LeaseOpened(_message.Message):
         input: Global___InputWaiting | None = ...,
         checkpoint: _checkpoint_pb2.Checkpoint | None = ...,
         previews_wanted: _builtins.bool = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "expire_time", b"expire_time", "input", b"input", "session", b"session"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "expire_time", b"expire_time", "input", b"input", "session", b"session", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "expire_time", b"expire_time", "generation", b"generation", "head_seq", b"head_seq", "input", b"input", "previews_wanted", b"previews_wanted", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "expire_time", b"expire_time", "generation", b"generation", "head_seq", b"head_seq", "input", b"input", "previews_wanted", b"previews_wanted", "session", b"session", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
