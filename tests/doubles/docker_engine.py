@@ -94,14 +94,18 @@ class Engine:
     def kill(self) -> None:
         """Kills the engine as a crash would. What it ran goes on."""
         os.kill(self.pid, signal.SIGKILL)
-        self._ended()
+        deadline = time.monotonic() + _READY_SECONDS
+        while self.answers():
+            assert time.monotonic() < deadline, "the engine goes on"
+        if self._process is not None:
+            self._process.wait()
 
     def stop(self) -> None:
-        """Ends the engine and all that it ran."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            self._ended()
-        self._end_shims()
+        """Ends the engine and all that it ran; nothing of it is to be kept."""
+        while self._kill_all():
+            time.sleep(0.02)
+        if self._process is not None:
+            self._process.wait()
         for place in ("exec/netns/default", "data"):
             subprocess.run(
                 ["umount", "--lazy", self.directory / place], check=False, capture_output=True
@@ -135,21 +139,15 @@ class Engine:
             *("--tag", IMAGE, str(_SANDBOX)),
         )
 
-    def _ended(self) -> None:
-        assert self._process is not None
-        try:
-            self._process.wait(15)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _end_shims(self) -> None:
-        """A shim outlives its engine; it names the engine's directory."""
-        ours = os.fsencode(self.directory)
+    def _kill_all(self) -> int:
+        """Kills the engine and what it started, which all name its directory; how many ran."""
+        ours, running = os.fsencode(self.directory) + b"/", 0
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 if entry.name.isdigit() and ours in (entry / "cmdline").read_bytes():
                     os.kill(int(entry.name), signal.SIGKILL)
+                    running += 1
+        return running
 
 
 @contextlib.contextmanager
