@@ -28,6 +28,8 @@ SWEEP_SECONDS: Final = 1.0
 _SWEEP_LIMIT: Final = 1000
 _FIRST_BACKOFF: Final = 0.05
 _LONGEST_BACKOFF: Final = 1.0
+_LONGEST_AFTER_FAULTS: Final = 10.0
+"""Where no brain can work on a session that it was given: what it holds is more than they bear."""
 _OPEN_SECONDS: Final = LEASE_MICROS / MICROS
 """How long a woken brain may take to open its lease."""
 _REMEMBERED: Final = 10_000
@@ -225,6 +227,7 @@ class Dispatcher:
     async def _visit_brains(self, visit: _Visit) -> None:
         backoff = _FIRST_BACKOFF
         while True:
+            failure = None
             for brain in self._order(visit.ref.session_id):
                 if self._rests(brain):
                     continue
@@ -236,7 +239,7 @@ class Dispatcher:
                     self._resting[brain.address] = asyncio.get_running_loop().time() + _REST
                 if failure is Reason.RESOURCE_EXHAUSTED:
                     continue
-                if visit.opened:
+                if visit.opened and failure is not Reason.INTERNAL:
                     backoff = _FIRST_BACKOFF
                 news = await self._abandon(visit.ref, visit.generation + 1)
                 if news is None:
@@ -244,7 +247,8 @@ class Dispatcher:
                 visit.generation, visit.opened = news.generation, False
             # Every brain was asked, and none is at work: never a busy loop.
             await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311
-            backoff = min(2 * backoff, _LONGEST_BACKOFF)
+            fault = failure is Reason.INTERNAL
+            backoff = min(2 * backoff, _LONGEST_AFTER_FAULTS if fault else _LONGEST_BACKOFF)
 
     def _rests(self, brain: Brain) -> bool:
         until = self._resting.get(brain.address)

@@ -10,10 +10,13 @@ from services.brain.domain.decision import (
     Compact,
     Decision,
     GiveUp,
+    Interrupt,
     Mine,
+    RunTools,
     TakeMessage,
 )
 from services.brain.harness import plugins
+from services.brain.harness.guard import GuardedHarness
 from services.brain.harness.minimal import MinimalHarness
 from services.brain.harness.standard import StandardHarness
 
@@ -45,7 +48,7 @@ def assemble(setup: Setup) -> HarnessRegistry:
     )
     minimal = MinimalHarness(setup)
     others = plugins.installed(setup, taken=(standard.name, minimal.name))
-    return HarnessRegistry(standard, [minimal, *others])
+    return HarnessRegistry(standard, [minimal, *map(GuardedHarness, others)])
 
 
 class HarnessRegistry:
@@ -63,18 +66,28 @@ class HarnessRegistry:
         name = agent.metadata.get(HARNESS_KEY, "")
         if not name:
             return self._default
-        return self._by_name.get(name) or MissingHarness(name, sorted(self._by_name), self._default)
+        if (harness := self._by_name.get(name)) is not None:
+            return harness
+        told = (
+            f"This brain has no harness named {name!r}, which the agent's metadata asks for under "
+            f"{HARNESS_KEY!r}. It has: {', '.join(sorted(self._by_name))}."
+        )
+        return UnusableHarness(name, told, self._default)
+
+    def without(self, name: str, told: str) -> HarnessRegistry:
+        """Where an agent asks for the harness `name`, chooses one that ends its turns."""
+        return HarnessRegistry(UnusableHarness(name, told, self._default))
 
 
-class MissingHarness:
-    """Stands for a harness that this brain does not have: every turn ends with an error.
+class UnusableHarness:
+    """Stands for a harness that cannot be had: every turn ends with an error that is `told`.
 
     In all else it is `stand_in`, which knows the operator's limits and prices.
     """
 
-    def __init__(self, name: str, known: list[str], stand_in: Harness) -> None:
+    def __init__(self, name: str, told: str, stand_in: Harness) -> None:
         self._name = name
-        self._known = known
+        self._told = told
         self._stand_in = stand_in
 
     @property
@@ -96,19 +109,13 @@ class MissingHarness:
         self._stand_in.project(state, event, at)
 
     def decide(self, state: State, waiting: InputWaiting, mine: Mine) -> Decision:
-        """As the stand-in, but no turn is begun."""
+        """As the stand-in, but no turn is begun, and no call runs that another would refuse."""
         decision = self._stand_in.decide(state, waiting, mine)
+        if isinstance(decision, RunTools):
+            return Interrupt(decision.calls)
         if not isinstance(decision, TakeMessage | CallModel | Compact):
             return decision
-        return GiveUp(
-            SessionError(
-                message=(
-                    f"This brain has no harness named {self._name!r}, which the agent's "
-                    f"metadata asks for under {HARNESS_KEY!r}. It has: {', '.join(self._known)}."
-                ),
-                unknown_error=PlainError(),
-            )
-        )
+        return GiveUp(SessionError(message=self._told, unknown_error=PlainError()))
 
     def request(self, state: State) -> ModelRequest:
         """See `Harness.request`; never made."""

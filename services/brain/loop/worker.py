@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from services.brain.clients.hands import GrpcHands, WarmHands
 from services.brain.clients.history import LogHistory
 from services.brain.clients.lease import Lease, held
+from services.brain.harness.guard import HarnessFailedError
 from services.brain.loop.session_log import SessionLog
 from services.brain.loop.state_cache import CachedState
 from services.brain.loop.sync_points import Point
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from services.brain.loop.checkpoints import Checkpointing
     from services.brain.loop.state_cache import StateCache
     from services.brain.loop.turn import Ports
+
+_REMEMBERED: Final = 1_000
+"""Sessions whose harness has failed, past which the oldest is forgotten."""
 
 _log = structlog.get_logger("brain.worker")
 
@@ -54,19 +58,25 @@ class Worker:
         self._ports = ports
         self._cache = cache
         self._checkpointing = checkpointing
+        # Sessions whose harness has failed here, with its name and what they are to be told.
+        self._failed: dict[str, tuple[str, str]] = {}
 
     async def work(self, session_id: str) -> int:
         """Is the session's brain until it needs none; answers the lease's generation.
 
         Raises `DroverError`: LEASE_HELD while another brain is at work, LEASE_LOST when one has
-        taken over, NOT_FOUND and ARCHIVED as the session service says.
+        taken over, NOT_FOUND and ARCHIVED as the session service says. `HarnessFailedError`; when
+        it is next woken for the session, it tells of that and has the session come to rest.
         """
         ports = self._ports
         await ports.points.reach(Point.WOKEN)
-        checkpointing = self._checkpointing
+        if (failure := self._failed.pop(session_id, None)) is not None:
+            harnesses, checkpointing = self._harnesses.without(*failure), None
+        else:
+            harnesses, checkpointing = self._harnesses, self._checkpointing
         beginnings = checkpointing.beginnings(session_id) if checkpointing is not None else None
         cached = self._cache.take(session_id)
-        log = SessionLog(self._harnesses, ports.models, cached, beginnings)
+        log = SessionLog(harnesses, ports.models, cached, beginnings)
         lease = Lease(self._hold_lease, ports.clock, session_id, self._name, log)
         log.attach(lease)
         log.anticipate()
@@ -95,14 +105,22 @@ class Worker:
                 error = _first(group)
                 if beginnings is not None:
                     beginnings.failed(error)
+                if isinstance(error, HarnessFailedError):
+                    self._remember(session_id, error)
                 raise error from group
             await ports.points.reach(Point.RELEASED)
             # Only now is it sure that the log is what was folded.
             mark = log.checkpoint
             if checkpointing is not None:
                 mark = checkpointing.leave(log.harness, log.state, lease.generation, mark)
-        self._cache.put(CachedState(log.harness.name, log.state, mark))
+        if failure is None:
+            self._cache.put(CachedState(log.harness.name, log.state, mark))
         return lease.generation
+
+    def _remember(self, session_id: str, error: HarnessFailedError) -> None:
+        if len(self._failed) >= _REMEMBERED:
+            del self._failed[next(iter(self._failed))]
+        self._failed[session_id] = error.harness, str(error)
 
 
 def _environment(session: Session) -> EnvironmentConfig | None:

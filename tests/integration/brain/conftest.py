@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -94,12 +94,13 @@ class Rig:
         retry: RetryPolicy = AT_ONCE,
         limits: Limits | None = None,
         harness: Harness | None = None,
+        others: Iterable[Harness] = (),
         max_sessions: int = 8,
         judge_seconds: float = 10.0,
     ) -> BrainPool:
         models = load(None)
         limits = limits or Limits(prices=models)
-        harnesses = HarnessRegistry(harness or StandardHarness(limits=limits))
+        harnesses = HarnessRegistry(harness or StandardHarness(limits=limits), others)
         metrics = CheckpointMetrics()
         sender = CheckpointSender(self.checkpoint_stub, metrics)
         await self.stack.enter_async_context(sender)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
+
 from catalogue.models import load
 from services.brain.domain.decision import Limits
+from services.brain.harness.guard import GuardedHarness, HarnessFailedError
 from services.brain.harness.minimal import MinimalHarness
 from services.brain.harness.port import Setup
+from services.brain.harness.registry import HARNESS_KEY
 from services.brain.model.port import ModelError, ModelErrorKind
 from tests.doubles.scripted_model import text, tool
 from tests.integration.brain.agents import overloaded
 from tests.integration.brain.conftest import Rig
 from tests.integration.brain.test_turns import IDLE
 
+SAID = "what the user said"
 SETUP = Setup(models=load(None), max_output_tokens=500, limits=Limits())
 
 
@@ -57,3 +62,46 @@ async def test_a_log_that_one_harness_began_is_gone_on_with_by_another(rig: Rig)
     assert two["messages"][0]["content"][0]["text"] == "one"
     assert [message["role"] for message in two["messages"]] == ["user", "assistant", "user"]
     assert len(one["messages"]) == 1
+
+
+class Failing(MinimalHarness):
+    """Fails in one member, or gives nothing there."""
+
+    name = "failing"
+    fold = "failing-1"
+
+    def __init__(self, member: str, *, raises: bool) -> None:
+        super().__init__(SETUP)
+
+        def fail(*_: object) -> None:
+            if raises:
+                raise KeyError(SAID)
+
+        setattr(self, member, fail)
+
+
+@pytest.mark.parametrize(
+    ("member", "raises"),
+    [
+        *((member, True) for member in ("begin", "project", "decide", "request")),
+        *((member, False) for member in ("begin", "decide", "request")),
+    ],
+)
+async def test_a_session_whose_harness_fails_is_told_of_it_and_comes_to_rest_at_each_message(
+    rig: Rig, member: str, raises: bool
+) -> None:
+    session = rig.session(metadata={HARNESS_KEY: "failing"})
+    brain = await rig.brain(others=[GuardedHarness(Failing(member, raises=raises))])
+    for _ in range(2):
+        session.message("Hi")
+        with pytest.raises(HarnessFailedError, match=f"'failing' failed in '{member}'"):
+            await rig.wake(session, brain)
+        session.revoke()
+        await rig.wake(session, brain)
+        error = session.of("session_error")[-1].session_error.error
+        assert f"'failing' failed in '{member}'" in error.message
+        assert SAID not in error.message
+        assert session.log[-1].session_status_idle.stop_reason.HasField("retries_exhausted")
+        assert session.kinds[-3:] == IDLE
+    assert len(session.of("session_error")) == 2
+    assert not rig.model.bodies

@@ -14,12 +14,14 @@ from catalogue.models import load as load_models
 from chassis.errors import CannotStartError
 from drover.agent.v1.agent_pb2 import SessionAgent
 from drover.session.v1.lease_pb2 import InputWaiting
-from services.brain.domain.decision import GiveUp, Limits, Mine
+from services.brain.domain.decision import GiveUp, Interrupt, Limits, Mine, RunTools
 from services.brain.harness import plugins
 from services.brain.harness.minimal import MinimalHarness
 from services.brain.harness.port import Setup
-from services.brain.harness.registry import HARNESS_KEY, assemble
+from services.brain.harness.registry import HARNESS_KEY, HarnessRegistry, assemble
+from services.brain.harness.standard import StandardHarness
 from tests.unit.brain.logs import session
+from tests.unit.brain.test_decision import Log
 
 SETUP = Setup(models=load_models(None), max_output_tokens=1_000, limits=Limits())
 
@@ -98,7 +100,7 @@ def test_a_distribution_that_is_installed_is_found_and_chosen_by_metadata(
     assert [found.name for found in entry_points(group=plugins.GROUP)] == ["shepherd"]
     harnesses = assemble(SETUP)
     asked = SessionAgent(metadata={HARNESS_KEY: "shepherd"})
-    assert isinstance(harnesses.choose(asked), Shepherd)
+    assert harnesses.choose(asked).fold == Shepherd.fold
     assert harnesses.choose(SessionAgent()).name == "standard"
     assert harnesses.choose(SessionAgent(metadata={HARNESS_KEY: "minimal"})).name == "minimal"
 
@@ -112,3 +114,21 @@ def test_a_missing_harness_is_told_of_also_in_a_session_with_a_budget() -> None:
     decision = harness.decide(harness.begin(of), InputWaiting(message=True), Mine())
     assert isinstance(decision, GiveUp)
     assert "has no harness named 'lost'" in decision.error.message
+
+
+@pytest.mark.parametrize(
+    "registry",
+    [
+        HarnessRegistry(StandardHarness()),
+        HarnessRegistry(StandardHarness(), [MinimalHarness(SETUP)]).without("lost", "It failed."),
+    ],
+)
+def test_no_call_runs_without_the_harness_that_might_have_refused_it(
+    registry: HarnessRegistry,
+) -> None:
+    log = Log().called("bash")
+    assert isinstance(log.next(), RunTools)
+    harness = registry.choose(SessionAgent(metadata={HARNESS_KEY: "lost"}))
+    decision = harness.decide(log.state(), InputWaiting(), Mine())
+    assert isinstance(decision, Interrupt)
+    assert [call.name for call in decision.calls] == ["bash"]

@@ -70,6 +70,30 @@ async def test_with_every_brain_down_the_dispatcher_backs_off_and_goes_on(monkey
     assert waits[6] > waits[0]
 
 
+async def test_a_session_that_every_brain_fails_at_is_tried_less_and_less_often(monkeypatch):
+    world, pauses = World(message()), []
+    real_sleep = asyncio.sleep
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        await real_sleep(0)
+
+    async def open_and_fail(_ref):
+        world.open()
+        dispatchers[0].hear(world.news[-1])
+        raise DroverError(Reason.INTERNAL, "what this log holds is a fault's cause")
+
+    monkeypatch.setattr("services.session.dispatch.asyncio.sleep", sleep)
+    dispatchers = []
+    brains = Brains(open_and_fail, open_and_fail)
+    async with dispatching(world, brains, sweep_seconds=3600) as (one, _):
+        dispatchers.append(one)
+        await until(lambda: len(brains.asked) >= 40)
+    waits = [pause for pause in pauses if pause not in {0, 0.005} and pause < 1000]
+    assert len(waits) >= len(brains.asked) // 2 - 1
+    assert max(waits) > 4.0
+
+
 async def test_a_brain_that_never_opens_its_lease_is_given_up():
     world = World(message())
     brains = Brains(hang, hang)
