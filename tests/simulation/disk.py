@@ -170,7 +170,7 @@ class Store:
 
     async def _step(self) -> None:
         done = self._disk.loop.create_future()
-        self._later(done.set_result, None)
+        self._later(_wake, done)
         await done
 
     def _later(self, callback: Any, *args: Any, life: Life | None = None) -> None:
@@ -262,5 +262,11 @@ class Delayed:
     async def _step(self, life: Life) -> None:
         done = self._disk.loop.create_future()
         loop = self._disk.loop
-        loop.call_later(self._disk.delay(), done.set_result, None, context=life.context())
+        loop.call_later(self._disk.delay(), _wake, done, context=life.context())
         await done
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    """Whoever waits may have been cancelled."""
+    if not waiter.done():
+        waiter.set_result(None)
