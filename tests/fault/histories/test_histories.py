@@ -22,7 +22,7 @@ from tests.fault.histories.history import Outcome
 from tests.fault.histories.run import SESSIONS, WRITERS, Breaker, run
 
 SEED = 20261130
-SECONDS = {"sqlite": 30.0, "postgresql": 60.0}
+SECONDS = 60.0
 PAUSE = (1.0, 3.0)
 STARTED_WITHIN = 20.0
 ENOUGH = 30.0
@@ -77,7 +77,7 @@ def test_histories_under_kills_and_restarts_break_no_promise(
 ) -> None:
     with broken(tmp_path, database) as (fleet, breakers):
         work = partial(run, fleet, sessions_of(fleet), breakers)
-        result = asyncio.run(work(seconds=share(SECONDS[database]), pause=PAUSE, seed=SEED))
+        result = asyncio.run(work(seconds=share(SECONDS), pause=PAUSE, seed=SEED))
     with capsys.disabled():
         sys.stdout.write(f"\n{result.report(database)}\n")
     history = result.recorder.history
