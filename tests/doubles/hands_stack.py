@@ -27,10 +27,12 @@ from services.hands.store.journal import SqlJournal
 from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
 from storage import open_database
-from tests.doubles.docker_engine import IMAGE
+from tests.doubles.docker_engine import IMAGE, Engine
 from tests.doubles.standing import PromptExit
 
 KINDS = ("local", "docker")
+RUNTIMES = ("runsc",)
+"""Other runtimes of the engine, over which the backends' contract is tested, too."""
 
 SMALL = Limits(
     memory_bytes=512 * MIB, processes=64, cpus=1.0, file_bytes=64 * MIB, tmp_bytes=128 * MIB
@@ -118,11 +120,12 @@ class Sandboxes:
 
     kind: str
     host: str = ""
+    runtime: str = ""
 
     def backend(self, directory: Path, **settings: Any) -> Any:
         if self.kind == "local":
             return LocalBackend(directory)
-        given = {"host": self.host, "image": IMAGE, **settings}
+        given = {"host": self.host, "image": IMAGE, "runtime": self.runtime, **settings}
         return DockerBackend(directory, EngineSettings(**given))
 
     def stack(self, directory: Path, **given: Any) -> AbstractAsyncContextManager[HandsStack]:
@@ -131,8 +134,12 @@ class Sandboxes:
 
 def chosen(request: pytest.FixtureRequest) -> Sandboxes:
     """What a fixture's parameter names."""
-    if request.param == "docker":
-        return Sandboxes("docker", request.getfixturevalue("docker_engine").host)
+    if request.param in {"docker", "runsc"}:
+        engine: Engine = request.getfixturevalue("docker_engine")
+        runtime = "" if request.param == "docker" else request.param
+        if runtime and runtime not in engine.runtimes:
+            pytest.skip(f"no {runtime}: apt-get install --no-install-recommends {runtime}")
+        return Sandboxes("docker", engine.host, runtime)
     return Sandboxes(request.param)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 IN_FD, OUT_FD = 0, 1
 _START_ATTEMPTS = 100
 _START_PAUSE = 0.01
+_LOOK_SECONDS = 0.05
 _SIGKILL = 9  # `signal` imports `enum`
 _CHUNK = 1024 * 1024
 
@@ -66,7 +67,10 @@ class Agent:
         self._poll.register(self._connection.fd, select.POLLIN)
         self._prepare_shell()
         while True:
-            for fd, _ in self._poll.poll(self._wait()):
+            ready = self._poll.poll(self._wait())
+            if self._shell.alive and self._shell.pidfd < 0:
+                self._shell_ended()
+            for fd, _ in ready:
                 self._handle(fd)
             self._expire()
 
@@ -74,6 +78,8 @@ class Agent:
         running = [call.deadline for call in self._children.values()]
         if self._command is not None:
             running.append(self._command.deadline)
+            if self._shell.pidfd < 0:
+                running.append(time.monotonic() + _LOOK_SECONDS)
         # Rounded up: a poll that ends too early would only be repeated.
         return max(0.0, min(running) - time.monotonic()) * 1000 + 1 if running else None
 
@@ -116,7 +122,8 @@ class Agent:
     def _start_shell(self) -> None:
         self._shell.start()
         for fd in (self._shell.output_fd, self._shell.status_fd, self._shell.pidfd):
-            self._poll.register(fd, select.POLLIN)
+            if fd >= 0:
+                self._poll.register(fd, select.POLLIN)
 
     def _prepare_shell(self) -> None:
         """Starts the next command's shell ahead of it."""
@@ -179,7 +186,7 @@ class Agent:
 
     def _close_shell(self) -> None:
         for fd in (self._shell.output_fd, self._shell.status_fd, self._shell.pidfd):
-            with ignoring(KeyError):  # its output had ended before
+            with ignoring(KeyError, ValueError):  # its output had ended before, or there is none
                 self._poll.unregister(fd)
         self._shell.close()
 

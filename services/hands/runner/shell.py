@@ -9,6 +9,7 @@ not delay it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import termios
@@ -34,7 +35,8 @@ class Shell:
     """Starts bash, feeds it commands and collects what they print.
 
     `directory` is a private one for the FIFOs. The caller polls `output_fd`, `status_fd` and
-    `pidfd`, and calls `read_output`, `read_status` and `reap` when they are readable.
+    `pidfd`, and calls `read_output`, `read_status` and `reap` when they are readable. Where the
+    kernel knows no `pidfd` it is -1, and `reap` is to be called from time to time.
     """
 
     def __init__(self, directory: str, environment: Mapping[str, str]) -> None:
@@ -89,7 +91,11 @@ class Shell:
             )
         finally:
             os.close(write_end)
-        self.pidfd = os.pidfd_open(self._pid)
+        try:
+            self.pidfd = os.pidfd_open(self._pid)
+        except OSError as error:
+            if error.errno != errno.ENOSYS:  # older gVisor has no such call: then look by `reap`
+                raise
         with (
             ignoring(OSError),  # it only makes the better choice likelier
             open(f"/proc/{self._pid}/oom_score_adj", "w", encoding="ascii") as file,  # noqa: PTH123

@@ -102,12 +102,12 @@ async def test_timeout_kills_all_and_says_so_within_a_second(hands: HandsStack) 
 
 
 async def test_cancel_stops_the_whole_process_group(hands: HandsStack) -> None:
-    asked = asyncio.create_task(
-        hands.run("bash", call_id="c", command="echo begun; (setsid sleep 1000 &); sleep 1000")
-    )
-    await eventually(
-        lambda: hands.pool.has("sesn_1") and len(hands.processes()) >= hands.idle_processes + 2
-    )
+    await hands.bash("true")
+    command = "echo begun; (setsid sleep 1000 &); touch begun; sleep 1000"
+    asked = asyncio.create_task(hands.run("bash", call_id="c", command=command))
+    volume = hands.pool._workspaces.find("sesn_1")
+    assert volume is not None
+    await eventually((volume.root / "workspace" / "begun").exists)
     await hands.executor.cancel("sesn_1", 1, ["c"])
     result = await asked
     assert result.verdict == VERDICT_CANCELLED

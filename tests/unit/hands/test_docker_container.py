@@ -87,7 +87,9 @@ def test_nothing_of_this_process_is_in_it(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_runtime_is_named_where_one_is_set() -> None:
     assert "Runtime" not in told()["HostConfig"]
-    assert told(runtime="runsc")["HostConfig"]["Runtime"] == "runsc"
+    host = told(runtime="runsc")["HostConfig"]
+    assert host["Runtime"] == "runsc"
+    assert host["PidsLimit"] > 40  # its own threads count
 
 
 def test_engine_that_did_as_it_was_told_is_not_weaker() -> None:

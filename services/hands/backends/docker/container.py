@@ -22,6 +22,8 @@ INSTALLATION: Final = "drover.installation"
 HAND: Final = "drover.hand"
 _ENGINE_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _BILLION: Final = 1_000_000_000
+# A kernel in user space has threads of its own, which count: with too few it dies at its start.
+_RUNTIME_THREADS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ def configuration(
         host["MemorySwap"] = limits.memory_bytes
     if runtime:
         host["Runtime"] = runtime
+        host["PidsLimit"] += _RUNTIME_THREADS
     return {
         "Image": image,
         "Hostname": HOSTNAME,
