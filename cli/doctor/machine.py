@@ -117,7 +117,11 @@ def _cloud(provider: str) -> Finding:
         return missing(
             "model", f"{provider} needs {library}", f"pip install 'drover[{extra}]', or make setup"
         )
-    return fine("model", f"{provider}, as {_PROVIDER} says")
+    return fine(
+        "model",
+        f"{provider}, as {_PROVIDER} says; its region, project and credentials are tried first by "
+        "a request",
+    )
 
 
 def _is_there(library: str) -> bool:

@@ -255,6 +255,7 @@ def test_doctor_says_which_cloud_serves_the_models_and_what_it_lacks(
     of_bedrock = {"DROVER_MODEL_PROVIDER": "bedrock", "ANTHROPIC_API_KEY": "sk-secret"}
     assert machine.model(of_bedrock).verdict is Verdict.FINE
     assert "bedrock" in machine.model(of_bedrock).detail
+    assert "credentials are tried first by a request" in machine.model(of_bedrock).detail
     monkeypatch.setattr(machine, "find_spec", lambda _name: None)
     lacking = machine.model(of_bedrock)
     assert lacking.verdict is Verdict.MISSING
