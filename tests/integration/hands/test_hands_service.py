@@ -134,3 +134,19 @@ async def test_session_that_has_ended_gets_no_hand_any_more(
     await hands.Release(end)
     kept = list(tmp_path.rglob("workspaces/sesn_1/workspace/*"))
     assert [path.name for path in kept] == ([] if purge else ["f"])
+
+
+async def test_environment_that_asks_for_another_kind_of_sandbox_gets_that_or_none(
+    hands: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    request = call("c1", command="true")
+    request.environment.cloud.sandbox = "docker"
+    result = await hands.Execute(request)
+    assert result.verdict == pb.VERDICT_NOT_RUN
+    assert "no container engine answers" in text(result)
+    request = call("c2", command="true")
+    request.environment.cloud.sandbox = "local"
+    assert (await hands.Execute(request)).verdict == pb.VERDICT_COMPLETED
+    hand = await hands.Provision(pb.ProvisionRequest(session_id="sesn_1", generation=1))
+    assert (hand.backend, hand.existing) == ("local", True)
