@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from catalogue.models import load
+from chassis.errors import CannotStartError
 from cli.doctor.finding import Finding, fine, missing, optional
 from cli.stack import ports
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 _PYTHON = (3, 11)
 _ROOM = 2 * 1024**3  # bytes
 _PROVIDER = "DROVER_MODEL_PROVIDER"
+_MODELS_FILE = "DROVER_MODELS_FILE"
 # What the clouds' clients need beside the SDK, and the extra of Drover that has it.
 CLOUDS = {
     "bedrock": ("boto3", "bedrock"),
@@ -105,6 +108,18 @@ def model(environ: Mapping[str, str]) -> Finding:
         "no key: agents use the scripted rehearsal model, offline",
         "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server that speaks the Messages API",
     )
+
+
+def models_file(environ: Mapping[str, str]) -> list[Finding]:
+    """Whether the operator's list of models, if there is one, can be used."""
+    named = environ.get(_MODELS_FILE)
+    if not named:
+        return []
+    try:
+        load(Path(named))
+    except CannotStartError as error:
+        return [missing("list of models", str(error), f"mend it, or unset {_MODELS_FILE}")]
+    return [fine("list of models", f"{named}, over the one that ships")]
 
 
 def _cloud(provider: str) -> Finding:

@@ -30,6 +30,7 @@ def examine(data: Path, port: int) -> list[Finding]:
         engine.docker(os.environ),
         machine.ripgrep(),
         machine.model(os.environ),
+        *machine.models_file(os.environ),
         machine.port(port),
         machine.disk(data),
         *databases.databases(data, os.environ),

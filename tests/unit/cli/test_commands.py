@@ -245,6 +245,18 @@ def test_doctor_says_which_model_agents_will_use() -> None:
     assert machine.model({"ANTHROPIC_BASE_URL": "nonsense"}).verdict is Verdict.OPTIONAL
 
 
+def test_doctor_says_whether_the_list_of_models_can_be_used(tmp_path: Path) -> None:
+    file = tmp_path / "models.json"
+    assert machine.models_file({}) == []
+    file.write_text('{"models": {"mine": {"context_window": "large"}}}')
+    (broken,) = machine.models_file({"DROVER_MODELS_FILE": str(file)})
+    assert broken.verdict is Verdict.MISSING
+    assert "models.mine.context_window" in broken.detail
+    file.write_text('{"models": {"mine": {"context_window": 4096}}}')
+    (usable,) = machine.models_file({"DROVER_MODELS_FILE": str(file)})
+    assert usable.verdict is Verdict.FINE
+
+
 def test_doctor_says_which_cloud_serves_the_models_and_what_it_lacks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
