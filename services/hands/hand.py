@@ -91,6 +91,11 @@ class Hand:
         self.lost = Lost.NOTHING
         self.dead = asyncio.Event()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a call is under way."""
+        return bool(self._calls)
+
     async def open(self, tasks: asyncio.TaskGroup) -> None:
         """Waits for the agent, confines the sandbox and lets the agent serve.
 

@@ -20,6 +20,7 @@ from drover.hands.v1.hands_service_pb2_grpc import add_HandsServiceServicer_to_s
 from services.hands.backends.choice import Choice
 from services.hands.backends.docker.settings import DEFAULT_HOST, EngineSettings
 from services.hands.backends.local import LocalBackend
+from services.hands.disk import DiskLimits, DiskWatcher
 from services.hands.domain.limits import MIB, Limits
 from services.hands.executor import Executor
 from services.hands.pool import Pool, PoolSize
@@ -70,6 +71,12 @@ class HandsSettings(DatabaseSettings):
         description="Processors of one sandbox; default half of the machine's.",
     )
     hands_file_mib: int = Field(default=4096, ge=1, description="Size of one file in a sandbox.")
+    hands_workspace_mib: int = Field(
+        default=10240, ge=1, description="Disk of one session's files; more ends its sandbox."
+    )
+    hands_free_mib: int = Field(
+        default=512, ge=0, description="Free disk below which a sandbox that writes is ended."
+    )
     hands_tmp_mib: int = Field(default=512, ge=1, description="Size of a sandbox's /tmp.")
 
     sandbox: Literal["local", "docker"] = Field(
@@ -98,6 +105,10 @@ class HandsSettings(DatabaseSettings):
             file_bytes=self.hands_file_mib * MIB,
             tmp_bytes=self.hands_tmp_mib * MIB,
         )
+
+    def disk_limits(self) -> DiskLimits:
+        """What the sessions' files may take of the disk."""
+        return DiskLimits(self.hands_workspace_mib * MIB, self.hands_free_mib * MIB)
 
     def pool_size(self) -> PoolSize:
         """How many sandboxes live, and for how long."""
@@ -143,6 +154,9 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     )
     stack.push_async_callback(pool.close)
     executor = Executor(SqlJournal(database, SystemClock()), pool, tasks)
+    watcher = DiskWatcher(pool, workspaces, settings.disk_limits(), SystemClock())
+    watch = tasks.create_task(watcher.run(), name="disk")
+    stack.callback(watch.cancel)
     reaper = tasks.create_task(_reap(pool, executor), name="reaper")
     stack.callback(reaper.cancel)
     pool.fill()

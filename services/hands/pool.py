@@ -104,6 +104,14 @@ class Pool:
         seat = self._seats.get(session_id)
         return seat is not None and seat.hand.done() and seat.usable
 
+    def live(self) -> dict[str, Hand]:
+        """The sessions' hands that are there."""
+        return {
+            session_id: seat.hand.result()
+            for session_id, seat in self._seats.items()
+            if seat.hand.done() and seat.usable
+        }
+
     @property
     def ready_spares(self) -> int:
         """How many sandboxes wait for a session."""

@@ -1,0 +1,146 @@
+"""The disk watcher: ends the sandbox that fills the disk (CASES S6).
+
+File systems have no quota for a directory that every machine could use, so sizes are measured. A
+walk is long where there are many files; but a workspace cannot outgrow its limit before the whole
+file system has grown by what is left of it, and that is asked for at no cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chassis.clock import Clock
+    from services.hands.hand import Hand
+    from services.hands.pool import Pool
+    from services.hands.workspace import Workspaces
+
+_EVERY: Final = 0.5
+_STALE: Final = 30.0
+"""Seconds after which a workspace in use is measured again: others may have freed meanwhile."""
+_SLACK: Final = 16 * 1024 * 1024
+"""Bytes that a workspace which is too large may still grow by, so that an agent can tidy it up."""
+_BLOCK: Final = 512  # st_blocks counts these on every file system
+
+_log = structlog.get_logger("hands.disk")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLimits:
+    """Bytes that a workspace may have, and that must stay free beside all of them."""
+
+    workspace_bytes: int
+    free_bytes: int
+
+
+@dataclass(slots=True)
+class _Measured:
+    """A workspace's size, and how full the file system was then."""
+
+    hand: Hand
+    size: int
+    used: int
+    at: float
+
+
+class DiskWatcher:
+    """Watches the workspaces of the hands that live."""
+
+    def __init__(
+        self, pool: Pool, workspaces: Workspaces, limits: DiskLimits, clock: Clock
+    ) -> None:
+        self._pool = pool
+        self._workspaces = workspaces
+        self._limits = limits
+        self._clock = clock
+        self._measured: dict[str, _Measured] = {}
+        self._too_large: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Looks twice a second until it is cancelled."""
+        while True:
+            await asyncio.sleep(_EVERY)
+            try:
+                await self.look()
+            except OSError as error:
+                _log.warning("disk_not_measured", cause=error.strerror)
+
+    async def look(self) -> None:
+        """Looks once."""
+        live = self._pool.live()
+        for session_id in self._measured.keys() - live.keys():
+            del self._measured[session_id]
+        for session_id in [*self._too_large]:
+            if self._workspaces.find(session_id) is None:
+                del self._too_large[session_id]
+        for session_id, hand in live.items():
+            volume = self._workspaces.find(session_id)
+            if volume is not None:
+                await self._watch(session_id, hand, volume.root)
+
+    async def _watch(self, session_id: str, hand: Hand, root: Path) -> None:
+        try:
+            system = os.statvfs(root)
+        except FileNotFoundError:
+            return  # it was purged meanwhile
+        used = (system.f_blocks - system.f_bfree) * system.f_frsize
+        scarce = system.f_bavail * system.f_frsize < self._limits.free_bytes
+        before = self._measured.get(session_id)
+        if before is not None and before.hand is not hand:
+            before = None
+        now = self._clock.monotonic()
+        if before is not None and not scarce:
+            within = used - before.used < self._allowed(session_id) - before.size
+            if within and (now - before.at < _STALE or not hand.busy):
+                return
+        size = await asyncio.to_thread(size_of, root)
+        self._measured[session_id] = _Measured(hand, size, used, now)
+        self._remember(session_id, size, first=before is None)
+        if size > self._allowed(session_id):
+            await self._end(session_id, hand, "its files take more of the disk than they may")
+            self._too_large[session_id] = await asyncio.to_thread(size_of, root)
+        elif scarce and before is not None and size > before.size:
+            await self._end(session_id, hand, "it wrote to a disk that is almost full")
+
+    def _allowed(self, session_id: str) -> int:
+        if session_id in self._too_large:
+            return self._too_large[session_id] + _SLACK
+        return self._limits.workspace_bytes
+
+    def _remember(self, session_id: str, size: int, *, first: bool) -> None:
+        """A workspace that was found too large may shrink, and grow no more until it is not."""
+        if size <= self._limits.workspace_bytes:
+            self._too_large.pop(session_id, None)
+        elif session_id in self._too_large:
+            self._too_large[session_id] = min(size, self._too_large[session_id])
+        elif first:
+            self._too_large[session_id] = size
+
+    async def _end(self, session_id: str, hand: Hand, why: str) -> None:
+        _log.warning("disk_limit", session_id=session_id, hand_id=hand.id, reason=why)
+        await hand.kill(why)
+
+
+def size_of(root: Path) -> int:
+    """Bytes on disk of all that is below a directory; links are not followed."""
+    total, pending = 0, [os.fspath(root)]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    try:
+                        total += entry.stat(follow_symlinks=False).st_blocks * _BLOCK
+                        if entry.is_dir(follow_symlinks=False):
+                            pending.append(entry.path)
+                    except OSError:  # it was removed meanwhile
+                        continue
+        except OSError:  # removed, or not ours to enter as an ordinary user
+            continue
+    return total
