@@ -109,6 +109,11 @@ def explain(cause: BaseException, *, reading: bool = False) -> Failure | None:
     return meaning.failure() if meaning else None
 
 
+def unsent(cause: BaseException) -> bool:
+    """Whether the driver refused a statement before it sent it, busy with the server's farewell."""
+    return type(cause).__name__ == "InternalClientError"
+
+
 def driver_error(cause: BaseException) -> BaseException:
     """The driver's own exception, where SQLAlchemy or its adapter has made another of it."""
     if isinstance(cause, exc.DBAPIError) and cause.orig is not None:

@@ -17,7 +17,7 @@ import structlog
 from chassis.errors import DroverError, Reason
 from storage.address import Address
 from storage.connections import Connections
-from storage.failures import PATIENCE, driver_error, explain
+from storage.failures import PATIENCE, driver_error, explain, unsent
 from storage.migrations import require
 from storage.refusals import refusal
 
@@ -176,11 +176,13 @@ class _UnknownOutcomeError(ConnectionError):
 
 async def _commit(driver: asyncpg.Connection[Any]) -> str:
     """Commits; the answer is what the server made of it."""
+    early = "the connection was closed before the commit"
     if driver.is_closed():
-        msg = "the connection was closed before the commit"
-        raise ConnectionResetError(msg)
+        raise ConnectionResetError(early)
     try:
         return cast("str", await driver.execute("COMMIT"))
     except (Exception, asyncio.CancelledError) as cause:  # cancelled by our own time limit alone
+        if unsent(cause):
+            raise ConnectionResetError(early) from cause
         msg = "the database went away during a commit"
         raise _UnknownOutcomeError(msg) from cause

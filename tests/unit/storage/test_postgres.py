@@ -14,7 +14,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.util import await_only
 
 from chassis.errors import DroverError, Reason
-from storage.postgres import PostgresDatabase
+from storage.failures import explain
+from storage.postgres import PostgresDatabase, _commit
 from storage.prepared import Prepared
 from tests.doubles.databases import with_tables
 from tests.doubles.postgres import running_cluster
@@ -303,6 +304,21 @@ async def test_servers_errors_are_told_as_what_the_caller_can_do(condition, reas
     assert told.value.reason is reason
     assert told.value.retry_after
     assert await database.read(bodies) == []
+
+
+async def test_commit_that_the_driver_refused_to_send_did_not_happen():
+    class Driver:
+        """Reads what the server said before it ended the connection."""
+
+        def is_closed(self):
+            return False
+
+        async def execute(self, _statement):
+            raise asyncpg.InternalClientError
+
+    with pytest.raises(ConnectionResetError) as refused:
+        await _commit(Driver())
+    assert explain(refused.value).again
 
 
 async def test_unknown_outcome_of_a_commit_is_told_and_not_run_again(database, url, server):
