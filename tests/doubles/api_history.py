@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 
 def check_history(request: dict[str, object]) -> None:
     """Asserts that the API takes the request's conversation."""
     messages = request["messages"]
     assert isinstance(messages, list)
+    # A system message stands behind a user's, with an assistant's or nothing behind it.
+    roles = [message["role"] for message in messages]
+    for role, following in pairwise([*roles, ""]):
+        assert following != "system" or role == "user"
+        assert role != "system" or following in ("assistant", "")
+    messages = [message for message in messages if message["role"] != "system"]
     assert messages[0]["role"] == "user"
     assert messages[-1]["role"] == "user"
     breakpoints = json.dumps(request).count('"cache_control"')

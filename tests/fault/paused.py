@@ -103,7 +103,7 @@ class _Story:
                 calls.create_task(self._emit(service))
                 for number in range(CALLERS):
                     calls.create_task(self._write(clients, f"c{number}"))
-                    calls.create_task(self._read(clients))
+                    calls.create_task(self._read(clients, number % 2))
                 await self._pause()
                 await self._recover(clients)
                 await asyncio.sleep(_SETTLED)
@@ -167,11 +167,13 @@ class _Story:
             await clients.post(self._session, f"{name}-{number}")
             await asyncio.sleep(0.2)
 
-    async def _read(self, clients: Crowd) -> None:
+    async def _read(self, clients: Crowd, first: int) -> None:
         """Reads at the session service and at the registry, in turns, until it is over."""
-        paths = itertools.cycle((f"/v1/sessions/{self._session}", f"/v1/agents/{self._agent}"))
-        while not self._over.is_set():
-            await clients.request("GET", next(paths))
+        paths = (f"/v1/sessions/{self._session}", f"/v1/agents/{self._agent}")
+        for number in itertools.count(first):
+            if self._over.is_set():
+                return
+            await clients.request("GET", paths[number % len(paths)])
             await asyncio.sleep(0.2)
 
     async def _emit(self, service: Service) -> None:

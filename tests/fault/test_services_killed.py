@@ -45,10 +45,10 @@ def test_hands_killed_in_a_tool_call_give_an_error_result_and_leave_no_sandbox(
     own_stack: Stack,
 ) -> None:
     stack = own_stack
-    command = "touch /workspace/begun; echo $$ > /workspace/pid; sleep 600"
+    command = "touch /workspace/begun; echo $$ > /workspace/pid; sleep 607"
     stack.model.script(
         tools(ToolUse("bash", {"command": command})),
-        tools(ToolUse("bash", {"command": "ps ax | grep -c '[s]leep 600'"})),
+        tools(ToolUse("bash", {"command": "ps ax | grep -c '[s]leep 607'"})),
         text("went on"),
     )
     with stack.client() as client:
@@ -70,7 +70,7 @@ def test_hands_killed_in_a_tool_call_give_an_error_result_and_leave_no_sandbox(
     assert results[0].is_error
     assert "unknown" in results[0].content[0].text
     assert texts(log, "agent.message") == ["went on"]
-    assert not stack.host_processes("sleep 600")
+    assert not stack.host_processes("sleep 607")
 
 
 def test_session_service_killed_in_a_tool_call_keeps_the_brain_at_work(own_stack: Stack) -> None:

@@ -180,6 +180,7 @@ async def test_brain_that_replaces_one_that_died_judging_judges_again(rig: Rig) 
     first = await rig.brain()
     woken = asyncio.ensure_future(rig.wake(session, first))
     await reply.reached.wait()
+    await session.until(lambda: len(session.of(START)) == 2)
     await first.__aexit__(None, None, None)
     with pytest.raises(asyncio.CancelledError):
         await woken
