@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
@@ -15,7 +16,6 @@ from drover.event.v1.event_pb2 import Event
 from drover.event.v1.user_event_pb2 import UserMessage
 from services.brain.domain import events
 from services.brain.domain.codec import DERIVED, Codec, CodecError, shape_of
-import contextlib
 
 
 class Colour(Enum):

@@ -200,7 +200,9 @@ async def test_a_request_and_the_one_that_judges_its_calls_are_both_ended():
 
 
 async def test_a_request_whose_judge_has_ended_is_ended_alone():
-    world, _ = turned(request_start(), request_start("judge"), request_end("judge"), said("hm", "so"))
+    world, _ = turned(
+        request_start(), request_start("judge"), request_end("judge"), said("hm", "so")
+    )
     log = log_of(world, await forked(world, "so"))[-4:]
     assert kinds(log) == ["span_model_request_end", *CLOSING]
     assert log[0].span_model_request_end.model_request_start_id == "request"
