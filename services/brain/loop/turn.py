@@ -263,7 +263,8 @@ class Turns:
         return False
 
     async def _rest(self, rest: Rest) -> None:
-        await self._log.flush()
+        # There is time: whoever comes after must know of the failure.
+        await self._log.settle()
         await self._ports.points.reach(Point.BEFORE_RETRY)
         delay = self._ports.retry.delay(rest.failures, rest.retry_after or None)
         # Input wakes it: the next decision rests again, unless it is an interrupt.
