@@ -93,6 +93,8 @@ async def test_failures_are_counted_across_brains(rig: Rig) -> None:
     brain = await rig.brain()
     woken = asyncio.create_task(rig.wake(session, brain))
     await reply.reached.wait()
+    # The request is under way before the session service has what was written ahead of it.
+    await session.until(lambda: session.kinds.count("span_model_request_start") == 2)
     await brain.__aexit__(None, None, None)
     with pytest.raises(asyncio.CancelledError):
         await woken
