@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Final, Never
 
 from chassis.errors import DroverError, Reason
 from drover.agent.v1.model_pb2 import (
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from drover.agent.v1.agent_pb2 import Agent, SessionAgent
 
 
+_HISTORY: Final = "drover.session_history"
+"""Key of an agent's metadata that offers it the tool of that name from the start."""
+
+
 def settle_definition(agent: Agent | SessionAgent, prefix: str = "") -> None:
     """Resolves the defaults of `agent` in place (SEMANTICS §10) and checks all that it says.
 
@@ -33,6 +37,8 @@ def settle_definition(agent: Agent | SessionAgent, prefix: str = "") -> None:
     if agent.skills and not offers(agent.tools, "read"):
         _refuse(f"{prefix}tools", "read must be enabled while skills are attached")
     refuse_overflow(agent.metadata)
+    if agent.metadata.get(_HISTORY, "on") != "on":
+        _refuse(f"{prefix}metadata.{_HISTORY}", 'must be "on", or not there')
     refuse_unsupported_agent(agent, prefix)
 
 

@@ -57,6 +57,16 @@ def test_more_than_16_pairs_of_metadata_are_refused() -> None:
     assert refusal(agent).startswith("metadata: at most 16 pairs")
 
 
+def test_the_tool_that_looks_back_is_on_or_not_named() -> None:
+    agent = definition()
+    agent.metadata["drover.session_history"] = "on"
+    settle_definition(agent)
+    agent.metadata["drover.session_history"] = "maybe"
+    assert refusal(agent, "agent.") == (
+        'agent.metadata.drover.session_history: must be "on", or not there'
+    )
+
+
 def unsupported(**fields: object) -> Agent:
     agent = definition(toolset())
     agent.MergeFrom(Agent(**fields))  # type: ignore[arg-type]
