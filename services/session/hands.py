@@ -101,7 +101,8 @@ class HandReleases:
         try:
             releases = await asyncio.shield(leasing)
         except asyncio.CancelledError:
-            self._leased |= {release.id: release for release in await leasing}
+            with suppress(DroverError):  # whatever came of it, the caller ends here
+                self._leased |= {release.id: release for release in await leasing}
             raise
         self._leased |= {release.id: release for release in releases}
         return releases

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from chassis.errors import DroverError, Reason
 from services.session.domain.session import SessionRef
 from services.session.hands import HandReleases
@@ -89,3 +93,24 @@ async def test_a_hand_that_nobody_knows_is_done_with():
     await HandReleases(world.store, hands).release_due()
     assert hands.released == [(world.ref.session_id, False)]
     assert due(world) == []
+
+
+async def test_releasing_ends_when_told_though_the_database_goes_away_meanwhile():
+    class Store:
+        def __init__(self):
+            self.asked, self.failed = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+        async def write(self, _fn):
+            self.asked.set()
+            await self.failed
+
+    store = Store()
+    running = asyncio.create_task(HandReleases(store, Hands()).run())
+    await store.asked.wait()
+    running.cancel()
+    asyncio.get_running_loop().call_soon(
+        store.failed.set_exception, DroverError(Reason.UNAVAILABLE, "the database does not answer")
+    )
+    async with asyncio.timeout(5):
+        with pytest.raises(asyncio.CancelledError):
+            await running
