@@ -3,8 +3,9 @@
 The hands of a session that couples them are a container which is started before the model is asked.
 How long that takes is drawn from the fit that Joosen et al. give for the 11.9 million cold starts
 of a public cloud ("Serverless Cold Starts and Where to Find Them", EuroSys 2025,
-arXiv:2410.06145): log-normal, with a mean of 3.24 s and a standard deviation of 7.10 s. It is added
-to a turn that was measured here and not slept through: nothing happens meanwhile.
+arXiv:2410.06145): log-normal, with a mean of 3.24 s and a standard deviation of 7.10 s, quoted
+without having had the paper's text at hand. It is added to a turn that was measured here and not
+slept through: nothing happens meanwhile.
 """
 
 from __future__ import annotations
