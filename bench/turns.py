@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator
 
@@ -26,7 +27,9 @@ async def prepare(connection: Connection) -> dict[str, str]:
             "tools": [{"type": "agent_toolset_20260401"}],
         },
     )
-    environment = await connection.call("POST", "/v1/environments", {"name": "bench"})
+    # Names are unique, and a database may have served a stack before.
+    name = f"bench {secrets.token_hex(4)}"
+    environment = await connection.call("POST", "/v1/environments", {"name": name})
     return {"agent": agent["id"], "environment_id": environment["id"]}
 
 
