@@ -309,6 +309,7 @@ class Turns:
 
     async def _give_up(self, error: SessionError) -> bool:
         await self._ports.points.reach(Point.BEFORE_GIVING_UP)
+        self._close_request()  # one that was announced, and is not to be made
         last = [self._factory.error(error, retrying=False), *self._idle(events.exhausted(), None)]
         ack = await self._log.exchange(last, take=TAKE_INPUT_ALL, release=True)
         while ack.input_pending:  # more than is taken at a time

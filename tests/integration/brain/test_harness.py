@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from catalogue.models import load
-from services.brain.domain.decision import Limits
+from drover.event.v1.session_event_pb2 import PlainError, SessionError
+from services.brain.domain.decision import GiveUp, Limits
 from services.brain.harness.guard import GuardedHarness, HarnessFailedError
 from services.brain.harness.minimal import MinimalHarness
 from services.brain.harness.port import Setup
@@ -105,3 +106,20 @@ async def test_a_session_whose_harness_fails_is_told_of_it_and_comes_to_rest_at_
         assert session.kinds[-3:] == IDLE
     assert len(session.of("session_error")) == 2
     assert not rig.model.bodies
+
+
+async def test_a_turn_that_is_given_up_leaves_no_announced_request_open(rig: Rig) -> None:
+    class Reluctant(MinimalHarness):
+        def decide(self, state, waiting, mine):
+            if state.request:
+                return GiveUp(SessionError(message="No.", unknown_error=PlainError()))
+            return super().decide(state, waiting, mine)
+
+    session = rig.session()
+    session.message("Hi")
+    await rig.wake(session, await rig.brain(harness=Reluctant(SETUP)))
+    (start,) = session.of("span_model_request_start")
+    (end,) = session.of("span_model_request_end")
+    assert end.span_model_request_end.model_request_start_id == start.id
+    assert end.span_model_request_end.is_error
+    assert session.kinds[-3:] == IDLE
