@@ -15,8 +15,16 @@ from services.brain.domain.transcript import Result
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from drover.event.v1.agent_event_pb2 import AgentCustomToolUse, AgentToolUse
+    from drover.event.v1.agent_event_pb2 import AgentCustomToolUse, AgentToolResult, AgentToolUse
     from drover.event.v1.content_pb2 import ContentBlock
+    from drover.event.v1.event_pb2 import Event
+    from drover.event.v1.user_event_pb2 import UserCustomToolResult, UserToolResult
+
+_RESULTS: Final = {
+    "agent_tool_result": "tool_use_id",
+    "user_tool_result": "tool_use_id",
+    "user_custom_tool_result": "custom_tool_use_id",
+}
 
 INTERRUPTED: Final = "Tool execution was interrupted before completion. Please retry."
 """The result of a call that an interrupt cut off (EVENTS §9)."""
@@ -29,6 +37,8 @@ class Answerer(Enum):
     # The brain, from the session's own log.
     LOG = "log"
     CLIENT = "client"
+    # The worker of the session's environment, elsewhere.
+    WORKER = "worker"
     # The harness itself: the call was refused.
     HARNESS = "harness"
 
@@ -44,6 +54,8 @@ class Call:
     answerer: Answerer
     refusal: str = ""
     asked: bool = False
+    # A worker runs it, not a hand.
+    hosted: bool = False
     result: Result | None = None
 
     @property
@@ -51,13 +63,18 @@ class Call:
         """It has no result yet."""
         return self.result is None
 
+    @property
+    def with_worker(self) -> bool:
+        """A worker is at it, or will be once a person has allowed it."""
+        return self.hosted and self.answerer is not Answerer.HARNESS
+
     def confirm(self, *, allowed: bool, deny_message: str) -> None:
         """Takes a person's answer; the first one counts."""
         if not self.asked:
             return
         self.asked = False
         if allowed:
-            self.answerer = Answerer.HANDS
+            self.answerer = Answerer.WORKER if self.hosted else Answerer.HANDS
         else:
             self.answerer = Answerer.HARNESS
             self.refusal = f"{_denied(self.name)} {deny_message}".rstrip()
@@ -68,11 +85,17 @@ class Call:
         self.result = Result(block, event_id)
 
 
-def from_tool_use(event_id: str, use: AgentToolUse, custom: Iterable[str]) -> Call:
-    """The call of an `agent.tool_use`; `custom` are the names of the agent's own tools."""
+def from_tool_use(
+    event_id: str, use: AgentToolUse, custom: Iterable[str], *, self_hosted: bool = False
+) -> Call:
+    """The call of an `agent.tool_use`; `custom` are the names of the agent's own tools.
+
+    In a self-hosted environment its workers run the sandbox's tools, and no others.
+    """
     call = Call(
         event_id, use.name, use.input or "{}", use.model_call_id or event_id, Answerer.HANDS
     )
+    call.hosted = self_hosted and use.name in SANDBOX_TOOLS
     if use.evaluated_permission == EVALUATED_PERMISSION_ASK:
         call.answerer, call.asked = Answerer.CLIENT, True
     elif use.evaluated_permission != EVALUATED_PERMISSION_ALLOW:
@@ -80,7 +103,25 @@ def from_tool_use(event_id: str, use: AgentToolUse, custom: Iterable[str]) -> Ca
         call.refusal = _refusal(use, custom)
     elif use.name == HISTORY_TOOL:
         call.answerer = Answerer.LOG
+    elif call.hosted:
+        call.answerer = Answerer.WORKER
     return call
+
+
+def answered_by(event: Event) -> str:
+    """The id of the call whose result the event is; empty for one that is no result."""
+    name = event.WhichOneof("payload")
+    field = _RESULTS.get(name or "")
+    return getattr(getattr(event, name), field) if name and field else ""
+
+
+def answer_in(event: Event) -> AgentToolResult | UserToolResult | UserCustomToolResult:
+    """What the result that the event is says."""
+    if event.HasField("agent_tool_result"):
+        return event.agent_tool_result
+    if event.HasField("user_tool_result"):
+        return event.user_tool_result
+    return event.user_custom_tool_result
 
 
 def from_custom_tool_use(event_id: str, use: AgentCustomToolUse) -> Call:

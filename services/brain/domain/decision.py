@@ -177,6 +177,7 @@ Decision = (
 )
 
 NOBODY: Final = Mine()
+_ELSEWHERE: Final = (Answerer.CLIENT, Answerer.WORKER)
 _AT_BUDGET: Final = StopReason(budget_reached=BudgetReached())
 
 
@@ -227,7 +228,7 @@ def _interrupted(state: State, waiting: InputWaiting, limits: Limits) -> Decisio
 
 
 def _with_calls(state: State, mine: Mine, open_calls: list[Call]) -> Decision:
-    awaited = tuple(call.id for call in open_calls if call.answerer is Answerer.CLIENT)
+    awaited = tuple(call.id for call in open_calls if call.answerer in _ELSEWHERE)
     if awaited and state.status is Status.IDLE:
         # Nothing runs before every call is answered (EVENTS §6), and no denial is recorded: a
         # result is of a running session. Said again even where nothing has changed: the session

@@ -30,6 +30,7 @@ from drover.event.v1.span_event_pb2 import (
     SpanModelRequestEnd,
     SpanModelRequestStart,
 )
+from drover.event.v1.user_event_pb2 import UserToolResult
 from services.brain.domain.context import OVERFLOW, WITHHELD
 
 if TYPE_CHECKING:
@@ -138,6 +139,19 @@ class EventFactory:
                 model_usage=usage or ModelUsage(),
                 is_error=True,
                 stop_reason=WITHHELD if withheld else OVERFLOW if overflow else "",
+            ),
+        )
+
+    def stopped(self, call_id: str, text_of_it: str) -> Event:
+        """The result of a worker's call that was stopped.
+
+        Of the type that workers answer with: by no other do they see that a call is settled, and
+        one that finds it open in the history would run it (EVENTS §10).
+        """
+        return Event(
+            id=self.new_id(),
+            user_tool_result=UserToolResult(
+                tool_use_id=call_id, content=[text(text_of_it)], is_error=True
             ),
         )
 

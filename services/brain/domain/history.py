@@ -30,6 +30,7 @@ TYPES: Final = (
     "user.interrupt",
     "user.tool_confirmation",
     "user.custom_tool_result",
+    "user.tool_result",
     "system.message",
     "agent.message",
     "agent.tool_use",
@@ -149,8 +150,8 @@ def _facts(event: Event) -> dict[str, Any]:
             return {"tool": event.agent_tool_use.name}
         case "agent_custom_tool_use":
             return {"tool": event.agent_custom_tool_use.name}
-        case "agent_tool_result":
-            result = event.agent_tool_result
+        case "agent_tool_result" | "user_tool_result" as name:
+            result = getattr(event, name)
             return {"of": result.tool_use_id} | ({"is_error": True} if result.is_error else {})
         case "user_custom_tool_result":
             answered = event.user_custom_tool_result

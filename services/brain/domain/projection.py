@@ -57,12 +57,12 @@ def correct(state: State, event: Event) -> None:
 
     The first result of a call counts, so the answer takes the result's place.
     """
-    answer = event.user_custom_tool_result
-    call = state.calls.get(answer.custom_tool_use_id)
+    call = state.calls.get(calls.answered_by(event))
     if call is None or call.result is None:
         project(state, event, 0.0)
         return
     before = call.result
+    answer = calls.answer_in(event)
     call.resolve(event.id, answer.content, is_error=answer.is_error)
     state.transcript.replace(before, call.result)
 
@@ -104,25 +104,12 @@ def _confirmation(state: State, event: Event, _at: float) -> None:
         )
 
 
-def _custom_result(state: State, event: Event, _at: float) -> None:
-    answer = event.user_custom_tool_result
-    _resolve(state, answer.custom_tool_use_id, event)
-
-
-def _tool_result(state: State, event: Event, _at: float) -> None:
-    _resolve(state, event.agent_tool_result.tool_use_id, event)
-
-
-def _resolve(state: State, call_id: str, event: Event) -> None:
-    call = state.calls.get(call_id)
+def _result(state: State, event: Event, _at: float) -> None:
+    call = state.calls.get(calls.answered_by(event))
     if call is None or call.result is not None:
         return
-    if event.HasField("agent_tool_result"):
-        result = event.agent_tool_result
-        call.resolve(event.id, result.content, is_error=result.is_error)
-    else:
-        answer = event.user_custom_tool_result
-        call.resolve(event.id, answer.content, is_error=answer.is_error)
+    answer = calls.answer_in(event)
+    call.resolve(event.id, answer.content, is_error=answer.is_error)
     results = [call.result for call in state.calls.values()]
     # In the model's order, however the results came: the same log gives the same bytes.
     finished = [result for result in results if result is not None]
@@ -146,7 +133,8 @@ def _message(state: State, event: Event, _at: float) -> None:
 
 def _tool_use(state: State, event: Event, _at: float) -> None:
     custom = state.permissions.by_name
-    _call(state, calls.from_tool_use(event.id, event.agent_tool_use, custom))
+    use = event.agent_tool_use
+    _call(state, calls.from_tool_use(event.id, use, custom, self_hosted=state.self_hosted))
 
 
 def _custom_tool_use(state: State, event: Event, _at: float) -> None:
@@ -334,8 +322,9 @@ _FOLDS: Final[dict[str | None, Callable[[State, Event, float], None]]] = {
     "system_message": _system_message,
     "user_interrupt": _user_interrupt,
     "user_tool_confirmation": _confirmation,
-    "user_custom_tool_result": _custom_result,
-    "agent_tool_result": _tool_result,
+    "user_custom_tool_result": _result,
+    "user_tool_result": _result,
+    "agent_tool_result": _result,
     "agent_thinking": _thinking,
     "agent_message": _message,
     "agent_tool_use": _tool_use,

@@ -39,6 +39,8 @@ class State:
     thread_id: str
     agent: SessionAgent
     permissions: policy.Permissions
+    # The workers of its environment answer the calls of the sandbox's tools.
+    self_hosted: bool = False
     seq: int = 0
     status: Status = Status.IDLE
     transcript: Transcript = field(default_factory=Transcript)
@@ -96,6 +98,7 @@ def begin(session: Session) -> State:
         thread_id=session.primary_thread_id,
         agent=session.agent,
         permissions=_permissions(session.agent, trimmed=False),
+        self_hosted=session.environment.HasField("self_hosted"),
         copied_seq=session.forked_from.seq,
         budget=cap_of(session.budget) if session.HasField("budget") else None,
     )

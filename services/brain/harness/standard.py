@@ -34,6 +34,11 @@ SANDBOX_NOTE: Final = (
     "there."
 )
 
+WORKER_NOTE: Final = (
+    "Your tools run on a machine of the operator's. Where they speak of /workspace, the directory "
+    "is meant in which they start there: give paths relative to it."
+)
+
 
 class StandardHarness:
     """Shows the model what the log holds, as far as it fits its window.
@@ -161,7 +166,8 @@ class StandardHarness:
             parts.append(b',"tool_choice":{"type":"none"}')
         system = [content.text_block(agent.system)] if agent.system.strip() else []
         if offered:
-            system.append(content.text_block(SANDBOX_NOTE))
+            note = WORKER_NOTE if state.self_hosted else SANDBOX_NOTE
+            system.append(content.text_block(note))
         # One breakpoint behind whichever comes last covers both.
         for blocks in (system, tools):
             if blocks:

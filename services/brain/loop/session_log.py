@@ -18,7 +18,7 @@ from drover.session.v1.lease_pb2 import (
     InputWaiting,
     TakeInput,
 )
-from services.brain.domain import budget, projection
+from services.brain.domain import budget, calls, projection
 from services.brain.domain.decision import rests
 from services.brain.domain.state import adopt
 from services.brain.loop.checkpoints import NOTHING, Mark
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 MAX_UNDER_WAY: Final = 64
 """Appends without an acknowledgement, past which the brain waits for the session service."""
+
+_ANSWERS: Final = frozenset({"user_custom_tool_result", "user_tool_result"})
+"""What clients and workers answer calls with."""
 
 
 class DriftError(Exception):
@@ -243,7 +246,7 @@ class SessionLog:
         return self._last
 
     def _fold_other(self, event: Event, now: float) -> None:
-        if event.HasField("user_custom_tool_result") and (ours := self._rival(event)):
+        if event.WhichOneof("payload") in _ANSWERS and (ours := self._rival(event)):
             self._void.add(ours.id)
             projection.correct(self.state, event)
         else:
@@ -251,13 +254,13 @@ class SessionLog:
 
     def _rival(self, answer: Event) -> Event | None:
         """Our own result of the call that a client's `answer` was quicker to answer."""
-        call_id = answer.user_custom_tool_result.custom_tool_use_id
+        call_id = calls.answered_by(answer)
         unacknowledged = (event for append in self._under_way for event in append.events)
         return next(
             (
                 event
                 for event in (*unacknowledged, *self._batch)
-                if event.agent_tool_result.tool_use_id == call_id
+                if calls.answered_by(event) == call_id
             ),
             None,
         )

@@ -211,7 +211,7 @@ class Turns:
             request=request,
             models=self._ports.models,
             preview=unseen if compact else self._lease.preview,
-            on_sandbox=no_sandbox if compact else self._runs.provision,
+            on_sandbox=no_sandbox if compact or state.self_hosted else self._runs.provision,
             points=self._ports.points,
         )
         if log.waiting.interrupt:
@@ -295,7 +295,10 @@ class Turns:
         # A call that ended just before keeps its own result.
         self._record_finished()
         for call in calls:
-            self._record(call.id, [events.text(INTERRUPTED)], is_error=True)
+            if not call.with_worker:
+                self._record(call.id, [events.text(INTERRUPTED)], is_error=True)
+            elif call.open:
+                self._log.add(self._factory.stopped(call.id, INTERRUPTED))
 
     def _record_finished(self) -> None:
         for call_id, outcome in self._runs.finished():
