@@ -9,6 +9,7 @@ from chassis.errors import CannotStartError
 from drover.agent.v1 import agent_service_pb2
 from drover.environment.v1 import environment_service_pb2
 from drover.session.v1 import session_service_pb2
+from drover.work.v1 import work_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,7 @@ _FILES: Mapping[FileDescriptor, str] = MappingProxyType(
         agent_service_pb2.DESCRIPTOR: "registry",
         environment_service_pb2.DESCRIPTOR: "registry",
         session_service_pb2.DESCRIPTOR: "session",
+        work_service_pb2.DESCRIPTOR: "session",
     }
 )
 
