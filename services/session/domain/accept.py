@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from services.session.domain.session import SessionRef, SessionState
 
 EVENT_PREFIX = "sevt"
-_THREAD_IS_OURS = frozenset({"user_tool_confirmation", "user_custom_tool_result"})
+_RESULTS = frozenset({"user_tool_result", "user_custom_tool_result"})
+_THREAD_IS_OURS = _RESULTS | {"user_tool_confirmation"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,8 @@ def _answered(events: Sequence[event_pb2.Event]) -> set[str]:
     for event in events:
         if event.HasField("user_tool_confirmation"):
             answered.add(event.user_tool_confirmation.tool_use_id)
-        elif event.HasField("user_custom_tool_result"):
-            answered.add(event.user_custom_tool_result.custom_tool_use_id)
+        elif call_id := events_of.result_of(event, events_of.variant(event)):
+            answered.add(call_id)
     return answered
 
 
@@ -155,7 +156,7 @@ class _Batch:
         budget.check_taken(self.state, event_type, path)
         admission.check_type(event, name, event_type, path)
         log.unstamp(event)
-        if name == "user_custom_tool_result":
+        if name in _RESULTS:
             return self._admit_result(event, path, tx)
         if name == "system_message":
             return self._admit_system(event, before)
@@ -209,20 +210,22 @@ class _Batch:
         if call is None or call.state is not CallState.OPEN:
             # Late: the first answer counts (EVENTS §1).
             return self._unstored(event)
-        self._change(dataclasses.replace(call, state=CallState.ANSWERED))
-        self.state.unanswered -= 1
+        self._change(call, call.confirmed(confirmation.result))
         return self.queue(event, events_of.variant(event))
 
     def _admit_result(self, event: event_pb2.Event, path: str, tx: Transaction) -> event_pb2.Event:
-        result = event.user_custom_tool_result
-        result.ClearField("session_thread_id")
-        call = self.calls.get(result.custom_tool_use_id)
-        admission.check_custom_result(call, path)
+        name = events_of.variant(event)
+        getattr(event, name).ClearField("session_thread_id")
+        call = self.calls.get(events_of.result_of(event, name) or "")
+        if name == "user_tool_result":
+            admission.check_tool_result(call, path)
+        else:
+            admission.check_custom_result(call, path)
         event.id = event.id or self.ids(EVENT_PREFIX)
-        if call is None or call.state is CallState.CLOSED:
+        if call is None or not call.awaited:
             return self._without_effect(event, call, tx)
-        self._change(dataclasses.replace(call, state=CallState.CLOSED, result_id=event.id))
-        self.state.unanswered -= 1
+        closed = dataclasses.replace(call, state=CallState.CLOSED, result_id=event.id)
+        self._change(call, closed)
         self.logged.append(log.stamp(self.state, event, events_of.event_type(event), self.now))
         return event
 
@@ -240,8 +243,9 @@ class _Batch:
         event.processed_at.CopyFrom(log.timestamp(self.now))
         return event
 
-    def _change(self, call: Call) -> None:
-        self.calls[call.id] = self.changed[call.id] = call
+    def _change(self, before: Call, after: Call) -> None:
+        self.state.unanswered += after.awaited - before.awaited
+        self.calls[after.id] = self.changed[after.id] = after
 
     def store(self, tx: Transaction) -> None:
         if not self.queued and not self.logged:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from chassis.errors import DroverError, Reason
 from drover.event.v1 import user_event_pb2
-from services.session.domain.event import CallKind
+from services.session.domain.event import ASKED, FOR_WORKER, CallKind
+from services.session.domain.ports import CallState
 from services.session.domain.session import Status, Stop
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 # Types of the contract that this release does not run, and what to say of each.
 _NOT_RUNNING = {
     "user_define_outcome": "user.define_outcome is not supported by this release",
-    "user_tool_result": "user.tool_result needs a self_hosted environment",
 }
 _CLIENT_TYPES = frozenset(
     {
@@ -29,10 +29,11 @@ _CLIENT_TYPES = frozenset(
         "user_interrupt",
         "user_tool_confirmation",
         "user_custom_tool_result",
+        "user_tool_result",
         "system_message",
     }
 )
-_ACCOMPANIED = frozenset({"user_message", "user_custom_tool_result"})
+_ACCOMPANIED = frozenset({"user_message", "user_tool_result", "user_custom_tool_result"})
 """What a system message may go with."""
 _MESSAGE_BLOCKS = frozenset({"text", "image", "document"})
 _RESULT_BLOCKS = _MESSAGE_BLOCKS | {"search_result"}
@@ -43,8 +44,13 @@ def refuse(path: str, text: str) -> DroverError:
     return DroverError(Reason.INVALID_ARGUMENT, f"{path}: {text}")
 
 
-def check_type(event: event_pb2.Event, name: str, event_type: str, path: str) -> None:
-    """Raises INVALID_ARGUMENT for an event that no client may send, or that nothing would run."""
+def check_type(
+    event: event_pb2.Event, name: str, event_type: str, path: str, *, self_hosted: bool = False
+) -> None:
+    """Raises INVALID_ARGUMENT for an event that no client may send, or that nothing would run.
+
+    `self_hosted` says of the session's environment that workers run its tools.
+    """
     if (text := _NOT_RUNNING.get(name)) is not None:
         raise refuse(f"{path}.type", text)
     if name not in _CLIENT_TYPES:
@@ -53,6 +59,10 @@ def check_type(event: event_pb2.Event, name: str, event_type: str, path: str) ->
         _check_blocks(event.user_message.content, _MESSAGE_BLOCKS, f"{path}.content")
     elif name == "user_custom_tool_result":
         _check_blocks(event.user_custom_tool_result.content, _RESULT_BLOCKS, f"{path}.content")
+    elif name == "user_tool_result":
+        if not self_hosted:
+            raise refuse(f"{path}.type", "user.tool_result needs a self_hosted environment")
+        _check_blocks(event.user_tool_result.content, _RESULT_BLOCKS, f"{path}.content")
 
 
 def _check_blocks(
@@ -117,14 +127,14 @@ def check_system_message(
     if before is not None:
         raise refuse(
             path,
-            "a system.message goes directly behind the user.message or the "
+            "a system.message goes directly behind the user.message, the user.tool_result or the "
             "user.custom_tool_result that it accompanies, or alone",
         )
     if state.stop is Stop.REQUIRES_ACTION and state.unanswered and not state.busy:
         raise refuse(
             path,
             "while the session waits for answers, a system.message goes behind a "
-            "user.custom_tool_result",
+            "user.tool_result or a user.custom_tool_result",
         )
     if state.busy:
         raise refuse(
@@ -162,7 +172,7 @@ def check_confirmation(event: event_pb2.Event, call: Call | None, path: str) -> 
     path = f"{path}.tool_use_id"
     if call is None or call.kind is CallKind.CUSTOM:
         raise refuse(path, "the session has no such tool call")
-    if call.kind is not CallKind.ASK:
+    if call.kind not in ASKED:
         raise refuse(path, "the call was not evaluated to ask, so there is nothing to confirm")
 
 
@@ -170,3 +180,12 @@ def check_custom_result(call: Call | None, path: str) -> None:
     """Raises INVALID_ARGUMENT unless the call is one of a custom tool, answered or not."""
     if call is None or call.kind is not CallKind.CUSTOM:
         raise refuse(f"{path}.custom_tool_use_id", "the session has no such call of a custom tool")
+
+
+def check_tool_result(call: Call | None, path: str) -> None:
+    """Raises INVALID_ARGUMENT unless the call is one that a worker may answer, or may have."""
+    path = f"{path}.tool_use_id"
+    if call is None or call.kind not in FOR_WORKER:
+        raise refuse(path, "the session has no such call for a worker")
+    if call.kind is CallKind.ASK_SELF_HOSTED and call.state is CallState.OPEN:
+        raise refuse(path, "the call waits for a user.tool_confirmation first")

@@ -11,7 +11,7 @@ from drover.session.v1 import lease_pb2
 from services.session.domain import admission, inbox, lease, log, session
 from services.session.domain import event as events_of
 from services.session.domain.accept import EVENT_PREFIX, check_ids, not_found, repeated
-from services.session.domain.event import WAIT_FOR_CLIENT
+from services.session.domain.event import FOR_WORKER, WAIT_FOR_CLIENT
 from services.session.domain.news import News
 from services.session.domain.ports import Call, CallState, LogEntry, LogQuery
 from services.session.domain.session import Status, Stop
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _OTHERS_BYTES = 16 * 1024 * 1024
 _OTHERS_LIMIT = 10_000
 _RUNNING = frozenset({Status.RUNNING, Status.RESCHEDULING})
+_UNANSWERED = frozenset({CallState.OPEN, CallState.ALLOWED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +210,7 @@ class _Step:
             self.opened[event.id] = Call(event.id, kind_of_call)
             self.state.unanswered += kind_of_call in WAIT_FOR_CLIENT
         elif (call_id := events_of.result_of(event, name)) is not None:
-            if not self._close(call_id, event.id, known):
+            if not self._close(call_id, event, known):
                 return
         elif (status := session.status_of(name)) is not None:
             self._enter(status, event)
@@ -222,16 +223,17 @@ class _Step:
             self.told = int(event.session_usage.budget.max_list_cost.amount or 0)
         self.entries.append(log.stamp(self.state, event, events_of.event_type(event), self.now))
 
-    def _close(self, call_id: str, result_id: str, known: dict[str, Call]) -> bool:
+    def _close(self, call_id: str, event: event_pb2.Event, known: dict[str, Call]) -> bool:
         """Whether the result is the call's first, and so the one that is kept (P3)."""
         call = self.opened.get(call_id) or self.changed.get(call_id) or known.get(call_id)
         if call is None:
             raise admission.refuse("events", f"a result names the unknown call {call_id}")
+        if event.HasField("user_tool_result") and call.kind not in FOR_WORKER:
+            raise admission.refuse("events", f"no worker answers the call {call_id}")
         if call.state is CallState.CLOSED:
             return False
-        if call.kind in WAIT_FOR_CLIENT and call.state is CallState.OPEN:
-            self.state.unanswered -= 1
-        closed = dataclasses.replace(call, state=CallState.CLOSED, result_id=result_id)
+        self.state.unanswered -= call.awaited
+        closed = dataclasses.replace(call, state=CallState.CLOSED, result_id=event.id)
         (self.opened if call_id in self.opened else self.changed)[call_id] = closed
         return True
 
@@ -271,7 +273,7 @@ class _Step:
         for call_id in self.waits_for:
             if call_id not in calls:
                 raise admission.refuse("events", f"the session cannot wait for {call_id}")
-        return any(calls[call_id].state is not CallState.OPEN for call_id in self.waits_for)
+        return any(calls[call_id].state not in _UNANSWERED for call_id in self.waits_for)
 
     def _rebudgeted(self, tx: Transaction) -> bool:
         """Whether the session stops at a budget that it does not have any more."""

@@ -23,16 +23,32 @@ class InputClass(IntEnum):
 
 
 class CallKind(IntEnum):
-    """How a tool call is answered: by the hands, after a person's word, or by the client."""
+    """How a tool call is answered: by the hands, after a person's word, or by the client.
+
+    One of a self-hosted environment is answered by a worker of that, perhaps after a person's word.
+    """
 
     ALLOW = 1
     ASK = 2
     CUSTOM = 3
     DENY = 4
+    SELF_HOSTED = 5
+    ASK_SELF_HOSTED = 6
 
 
-WAIT_FOR_CLIENT = frozenset({CallKind.ASK, CallKind.CUSTOM})
-"""The kinds of call that a client answers."""
+ASKED = frozenset({CallKind.ASK, CallKind.ASK_SELF_HOSTED})
+"""The kinds of call that a person is asked about."""
+
+FOR_WORKER = frozenset({CallKind.SELF_HOSTED, CallKind.ASK_SELF_HOSTED})
+"""The kinds of call that a worker answers, unless a person forbids it."""
+
+WAIT_FOR_CLIENT = ASKED | FOR_WORKER | {CallKind.CUSTOM}
+"""The kinds of call that somebody outside has to say something about."""
+
+SANDBOX_TOOLS = frozenset({"bash", "read", "write", "edit", "glob", "grep"})
+"""The tools that a worker runs in a self-hosted environment; all others stay with the brain."""
+
+_HOSTED = {CallKind.ALLOW: CallKind.SELF_HOSTED, CallKind.ASK: CallKind.ASK_SELF_HOSTED}
 
 INBOX: Mapping[str, InputClass] = {
     "user_interrupt": InputClass.INTERRUPT,
@@ -40,8 +56,8 @@ INBOX: Mapping[str, InputClass] = {
     "user_message": InputClass.MESSAGE,
     "system_message": InputClass.MESSAGE,
 }
-"""Variants that wait. `user_custom_tool_result` is processed on receipt instead, and so is a
-`system_message` that goes with no `user_message`."""
+"""Variants that wait. `user_custom_tool_result` and `user_tool_result` are processed on receipt
+instead, and so is a `system_message` that goes with no `user_message`."""
 
 # Variants that only clients send, or that only this service writes.
 _NOT_A_BRAINS = frozenset({"session_deleted", "session_updated"})
@@ -50,6 +66,7 @@ _RESULT_FIELDS: Mapping[str, str] = {
     "agent_tool_result": "tool_use_id",
     "agent_mcp_tool_result": "mcp_tool_use_id",
     "user_custom_tool_result": "custom_tool_use_id",
+    "user_tool_result": "tool_use_id",
 }
 
 _PERMISSIONS: Mapping[int, CallKind] = {
@@ -89,14 +106,23 @@ def is_clients(name: str) -> bool:
 
 
 def is_brains(name: str) -> bool:
-    """Whether a lease holder may append a variant."""
-    return bool(name) and not is_clients(name) and name not in _NOT_A_BRAINS
+    """Whether a lease holder may append a variant.
+
+    It settles a worker's call that it stops as the worker would.
+    """
+    settles = name == "user_tool_result"
+    return settles or (bool(name) and not is_clients(name) and name not in _NOT_A_BRAINS)
 
 
-def opened_call(event: pb.Event, name: str) -> CallKind | None:
-    """The kind of call that the event opens; its id is the event's."""
+def opened_call(event: pb.Event, name: str, *, self_hosted: bool = False) -> CallKind | None:
+    """The kind of call that the event opens; its id is the event's.
+
+    `self_hosted` says that the workers of the session's environment run the sandbox's tools.
+    """
     if name == "agent_tool_use":
-        return _PERMISSIONS.get(event.agent_tool_use.evaluated_permission, CallKind.ALLOW)
+        use = event.agent_tool_use
+        kind = _PERMISSIONS.get(use.evaluated_permission, CallKind.ALLOW)
+        return _HOSTED.get(kind, kind) if self_hosted and use.name in SANDBOX_TOOLS else kind
     if name == "agent_mcp_tool_use":
         return _PERMISSIONS.get(event.agent_mcp_tool_use.evaluated_permission, CallKind.ALLOW)
     return CallKind.CUSTOM if name == "agent_custom_tool_use" else None

@@ -27,6 +27,7 @@ from services.session.domain import lifecycle, log, session
 from services.session.domain.accept import EVENT_PREFIX
 from services.session.domain.admission import refuse
 from services.session.domain.copies import Stretch
+from services.session.domain.event import FOR_WORKER
 from services.session.domain.ports import CallState, LogQuery
 from services.session.domain.session import (
     Activity,
@@ -126,6 +127,7 @@ def plan(tx: Transaction, ref: SessionRef, event_id: str | None, ids: IdSource) 
         stop=stop,
         head_seq=reader.upto,
         head_at=0 if last is None else log.micros_of(last),
+        self_hosted=source.self_hosted,
     )
     for thread in tx.threads(ref.session_id):
         primary = thread.parent_thread_id is None
@@ -298,6 +300,9 @@ def _result(call: Call, opened_by: str) -> event_pb2.Event:
             custom_tool_use_id=call.id, content=said, is_error=True
         )
         return event_pb2.Event(user_custom_tool_result=answer)
+    if call.kind in FOR_WORKER:
+        worked = user_event_pb2.UserToolResult(tool_use_id=call.id, content=said, is_error=True)
+        return event_pb2.Event(user_tool_result=worked)
     if opened_by == "agent.mcp_tool_use":
         mcp = agent_event_pb2.AgentMcpToolResult(
             mcp_tool_use_id=call.id, content=said, is_error=True

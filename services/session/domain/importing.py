@@ -16,7 +16,7 @@ from chassis.errors import DroverError, Reason
 from services.session.domain import event as events_of
 from services.session.domain import inbox, session
 from services.session.domain.admission import refuse
-from services.session.domain.event import WAIT_FOR_CLIENT, CallKind
+from services.session.domain.event import ASKED, WAIT_FOR_CLIENT
 from services.session.domain.ports import Call, CallState, InboxEntry, LogEntry
 from services.session.domain.session import Status, Stop
 from services.session.domain.snapshot import micros, restore
@@ -224,18 +224,18 @@ class _Calls:
                 call, dataclasses.replace(call, state=CallState.CLOSED, result_id=event.id)
             )
         elif name == "user_tool_confirmation":
-            call = self._call(event.user_tool_confirmation.tool_use_id)
-            if call is None or call.kind is not CallKind.ASK:
+            confirmation = event.user_tool_confirmation
+            call = self._call(confirmation.tool_use_id)
+            if call is None or call.kind not in ASKED:
                 raise refuse(path, "confirms a call that was not asked for")
             if call.state is CallState.OPEN:
-                self._change(call, dataclasses.replace(call, state=CallState.ANSWERED))
+                self._change(call, call.confirmed(confirmation.result))
 
     def _call(self, call_id: str) -> Call | None:
         return self._opened.get(call_id) or self._changed.get(call_id) or self._known.get(call_id)
 
     def _change(self, before: Call, after: Call) -> None:
-        if before.kind in WAIT_FOR_CLIENT and before.state is CallState.OPEN:
-            self._state.unanswered -= 1
+        self._state.unanswered += after.awaited - before.awaited
         (self._opened if before.id in self._opened else self._changed)[before.id] = after
 
     def store(self, tx: CopyTransaction) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from drover.event.v1 import user_event_pb2
+from services.session.domain.event import WAIT_FOR_CLIENT, CallKind
 
 if TYPE_CHECKING:
     import asyncio
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
 
     from drover.api.v1.request_key_pb2 import RequestKey
     from drover.event.v1 import event_pb2
-    from services.session.domain.event import CallKind, InputClass
+    from services.session.domain.event import InputClass
     from services.session.domain.session import (
         SessionDetails,
         SessionRef,
@@ -31,6 +34,8 @@ class CallState(IntEnum):
     OPEN = 1
     ANSWERED = 2
     CLOSED = 3
+    # A person has allowed it, and now a worker has to answer it.
+    ALLOWED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,24 @@ class Call:
     kind: CallKind
     state: CallState = CallState.OPEN
     result_id: str = ""
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the session waits for somebody outside to say something about it."""
+        opened = self.state is CallState.OPEN and self.kind in WAIT_FOR_CLIENT
+        return opened or self.state is CallState.ALLOWED
+
+    def confirmed(self, result: user_event_pb2.ConfirmationResult.ValueType) -> Call:
+        """The call once a person has said whether it may run."""
+        allowed = result == user_event_pb2.CONFIRMATION_RESULT_ALLOW
+        hosted = allowed and self.kind is CallKind.ASK_SELF_HOSTED
+        return replace(self, state=CallState.ALLOWED if hosted else CallState.ANSWERED)
+
+    @property
+    def with_worker(self) -> bool:
+        """Whether it waits for a worker's result, and for nothing else."""
+        opened = self.state is CallState.OPEN and self.kind is CallKind.SELF_HOSTED
+        return opened or self.state is CallState.ALLOWED
 
 
 @dataclass(frozen=True, slots=True)
