@@ -17,12 +17,17 @@ from chassis.ids import new_id
 from chassis.settings import SecretText
 from chassis.telemetry.metrics import exposed
 from drover.agent.v1.agent_service_pb2_grpc import add_AgentServiceServicer_to_server
+from drover.environment.v1.environment_key_service_pb2_grpc import (
+    add_EnvironmentKeyServiceServicer_to_server,
+)
 from drover.environment.v1.environment_service_pb2_grpc import (
     add_EnvironmentServiceServicer_to_server,
 )
 from services.registry.rpc.agents import AgentRpc
+from services.registry.rpc.environment_keys import EnvironmentKeyRpc
 from services.registry.rpc.environments import EnvironmentRpc
 from services.registry.store.agents import SqlAgentStore
+from services.registry.store.environment_keys import SqlEnvironmentKeyStore
 from services.registry.store.environments import SqlEnvironmentStore
 from services.registry.store.schema import SCHEMA
 from storage import open_database
@@ -58,6 +63,10 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
     server.add(add_AgentServiceServicer_to_server, AgentRpc(agents, clock, new_id, models))
     server.add(
         add_EnvironmentServiceServicer_to_server, EnvironmentRpc(environments, clock, new_id)
+    )
+    server.add(
+        add_EnvironmentKeyServiceServicer_to_server,
+        EnvironmentKeyRpc(SqlEnvironmentKeyStore(database, clock), clock, new_id),
     )
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     sweep = tasks.create_task(Answers(database, clock).sweep())

@@ -24,8 +24,8 @@ from drover.environment.v1.environment_service_pb2 import (
 from services.registry.domain.hosts import HostError, canonical_host
 from services.registry.domain.metadata import merge
 from services.registry.domain.presence import given
-from services.registry.domain.release import refuse_unsupported_environment
 from services.registry.domain.sandbox import choose
+from services.registry.domain.self_hosted import refuse_sandbox_metadata
 
 MANAGERS: Final = ("apt", "cargo", "gem", "go", "npm", "pip")  # SEMANTICS §6
 _SWITCHES: Final = ("allow_mcp_servers", "allow_package_managers")
@@ -46,7 +46,7 @@ def new_environment(
         scope=_scope(request.scope),
     )
     _merge_config(environment.config, request.config)
-    choose(environment.config.cloud, environment.metadata)
+    _settle_metadata(environment)
     environment.created_at.FromDatetime(now)
     environment.updated_at.FromDatetime(now)
     return environment
@@ -83,7 +83,7 @@ def updated_environment(
         if not request.HasField("metadata"):
             environment.metadata.clear()
         merge(environment.metadata, request.metadata, empty_removes=True)
-        choose(environment.config.cloud, environment.metadata)
+        _settle_metadata(environment)
     if environment == stored:
         return stored
     environment.updated_at.FromDatetime(now)
@@ -107,10 +107,19 @@ def _merge_config(config: EnvironmentConfig, wanted: EnvironmentConfig) -> None:
             f"config.type: cannot be changed from {kind} to {wanted_kind}",
             error_code="invalid_config_type_change",
         )
-    refuse_unsupported_environment(wanted)
+    if "self_hosted" in {kind, wanted_kind}:
+        config.self_hosted.SetInParent()
+        return
     _merge_networking(config.cloud.networking, wanted.cloud)
     _merge_packages(config.cloud.packages, wanted.cloud.packages)
     _check_packages(config.cloud)
+
+
+def _settle_metadata(environment: Environment) -> None:
+    if environment.config.HasField("self_hosted"):
+        refuse_sandbox_metadata(environment.metadata)
+    else:
+        choose(environment.config.cloud, environment.metadata)
 
 
 def _merge_networking(networking: Networking, wanted: CloudConfig) -> None:

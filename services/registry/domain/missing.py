@@ -16,6 +16,11 @@ def no_environment(environment_id: str) -> DroverError:
     return DroverError(Reason.ENVIRONMENT_NOT_FOUND, f"no environment {environment_id!r}")
 
 
+def no_environment_key(key_id: str) -> DroverError:
+    """NOT_FOUND for a key of an environment."""
+    return DroverError(Reason.NOT_FOUND, f"no environment key {key_id!r}")
+
+
 def name_taken(name: str) -> DroverError:
     """ALREADY_EXISTS for an environment's name."""
     return DroverError(Reason.ALREADY_EXISTS, f"name: an environment {name!r} exists already")

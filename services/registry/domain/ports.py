@@ -15,7 +15,9 @@ from datetime import datetime
 from typing import Protocol
 
 from drover.agent.v1.agent_pb2 import Agent
+from drover.environment.v1.environment_key_pb2 import EnvironmentKey
 from drover.environment.v1.environment_pb2 import Environment
+from services.registry.domain.environment_key import Holder
 from services.registry.domain.once import Once
 from services.registry.domain.paging import Position
 
@@ -125,4 +127,48 @@ class EnvironmentStore(Protocol):
 
     async def page(self, workspace_id: str, listing: Listing) -> Sequence[Environment]:
         """Environments, newest first."""
+        ...
+
+
+class EnvironmentKeyStore(Protocol):
+    """Keys of self-hosted environments, told by the digests of what their holders show."""
+
+    async def add(
+        self,
+        workspace_id: str,
+        key: EnvironmentKey,
+        digest: bytes,
+        once: Once[EnvironmentKey] | None = None,
+    ) -> EnvironmentKey:
+        """Keeps a new key of a live environment, and answers it; durable on return.
+
+        Raises ENVIRONMENT_NOT_FOUND, and as `refuse_keyless` for an environment without keys.
+        """
+        ...
+
+    async def revoke(
+        self,
+        workspace_id: str,
+        environment_id: str,
+        key_id: str,
+        at: datetime,
+        once: Once[EnvironmentKey] | None = None,
+    ) -> EnvironmentKey:
+        """Revokes for good; a revoked one keeps its time.
+
+        Raises ENVIRONMENT_NOT_FOUND, and NOT_FOUND for what is no key of that environment.
+        """
+        ...
+
+    async def page(
+        self, workspace_id: str, environment_id: str, listing: Listing
+    ) -> Sequence[EnvironmentKey]:
+        """Keys, newest first, those that ended only with `include_archived`.
+
+        All keys of an archived environment ended with it. Raises ENVIRONMENT_NOT_FOUND.
+        """
+        ...
+
+    async def holder(self, digest: bytes) -> Holder | None:
+        """Who holds a key; nobody holds one that was revoked, or whose environment ended."""
         ...

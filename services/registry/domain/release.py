@@ -16,7 +16,6 @@ from services.registry.domain.tools import WEB_TOOLS
 if TYPE_CHECKING:
     from drover.agent.v1.agent_pb2 import Agent, SessionAgent
     from drover.agent.v1.tool_pb2 import AgentToolset
-    from drover.environment.v1.environment_pb2 import EnvironmentConfig
 
 _WEB_SETTINGS = frozenset(
     {"allowed_domains", "blocked_domains", "max_content_tokens", "url_sources", "user_location"}
@@ -34,12 +33,6 @@ def refuse_unsupported_agent(agent: Agent | SessionAgent, prefix: str) -> None:
     if agent.execution_identity.HasField("aws_role"):
         _refuse(f"{prefix}execution_identity.type", "aws_role")
     _refuse_tools(agent.tools, f"{prefix}tools")
-
-
-def refuse_unsupported_environment(config: EnvironmentConfig) -> None:
-    """Raises INVALID_ARGUMENT for a kind of environment that does not run yet."""
-    if config.HasField("self_hosted"):
-        _refuse("config.type", "self_hosted")
 
 
 def _refuse_tools(tools: Iterable[Tool], path: str) -> None:

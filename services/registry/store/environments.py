@@ -56,7 +56,7 @@ class SqlEnvironmentStore:
         """Raises ENVIRONMENT_NOT_FOUND."""
 
         def read(connection: Connection) -> Environment:
-            return _load(connection, workspace_id, environment_id)
+            return load(connection, workspace_id, environment_id)
 
         return await self._database.read(read)
 
@@ -70,7 +70,7 @@ class SqlEnvironmentStore:
         """Keeps what `change` makes of it. Raises ENVIRONMENT_NOT_FOUND, ALREADY_EXISTS."""
 
         def write(connection: Connection) -> Environment:
-            stored = _load(connection, workspace_id, environment_id, lock=True)
+            stored = load(connection, workspace_id, environment_id, lock=True)
             changed = change(stored)
             if changed is not stored:
                 # Fence: the row is locked since it was read.
@@ -104,7 +104,7 @@ class SqlEnvironmentStore:
                 )
                 .values(archived_at=micros(at))
             )
-            return _load(connection, workspace_id, environment_id)
+            return load(connection, workspace_id, environment_id)
 
         return await self._answers.write(write, once, environment_id)
 
@@ -138,9 +138,10 @@ def _rows() -> Select[tuple[bytes, int | None]]:
     return select(_E.definition, _E.archived_at)
 
 
-def _load(
+def load(
     connection: Connection, workspace_id: str, environment_id: str, *, lock: bool = False
 ) -> Environment:
+    """An environment as it is stored. Raises ENVIRONMENT_NOT_FOUND."""
     query = _rows().where(_E.id == environment_id, _E.workspace_id == workspace_id)
     found = connection.execute(query.with_for_update() if lock else query).one_or_none()
     if found is None:

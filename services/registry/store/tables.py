@@ -64,3 +64,18 @@ Index(
     sqlite_where=ENVIRONMENTS.c.archived_at.is_(None),
     postgresql_where=ENVIRONMENTS.c.archived_at.is_(None),
 )
+
+# Of a key itself only the digest is kept. A release that knows no keys deletes environments, too:
+# their keys go by the cascade.
+ENVIRONMENT_KEYS = Table(
+    "environment_keys",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("environment_id", ForeignKey("environments.id", ondelete="CASCADE"), nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("revoked_at", BigInteger),
+    Column("definition", LargeBinary, nullable=False),
+    Index("environment_keys_by_digest", "digest", unique=True),
+    Index("environment_keys_newest", "environment_id", "created_at", "id"),
+)

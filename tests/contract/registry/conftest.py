@@ -8,9 +8,11 @@ import pytest
 
 from chassis.clock import SystemClock
 from services.registry.store.agents import SqlAgentStore
+from services.registry.store.environment_keys import SqlEnvironmentKeyStore
 from services.registry.store.environments import SqlEnvironmentStore
 from services.registry.store.schema import SCHEMA
 from tests.doubles.databases import migrated
+from tests.doubles.registry_keys import MemoryEnvironmentKeyStore
 from tests.doubles.registry_store import MemoryAgentStore, MemoryEnvironmentStore
 from tests.doubles.standing import PromptExit
 
@@ -18,7 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from services.registry.domain.ports import AgentStore, EnvironmentStore
+    from services.registry.domain.ports import (
+        AgentStore,
+        EnvironmentKeyStore,
+        EnvironmentStore,
+    )
     from storage import Database
 
 
@@ -59,3 +65,11 @@ def agents(all_agents: list[AgentStore]) -> AgentStore:
 @pytest.fixture
 def environments(all_environments: list[EnvironmentStore]) -> EnvironmentStore:
     return all_environments[0]
+
+
+@pytest.fixture
+def keys(databases: list[Database], environments: EnvironmentStore) -> EnvironmentKeyStore:
+    clock = SystemClock()
+    if isinstance(environments, MemoryEnvironmentStore):
+        return MemoryEnvironmentKeyStore(environments, clock)
+    return SqlEnvironmentKeyStore(databases[0], clock)

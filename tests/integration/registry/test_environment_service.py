@@ -101,7 +101,13 @@ async def test_unknown_and_foreign_environments_have_their_error_code(environmen
         ({"description": "x" * 2049}, "description: "),
         ({"config": EnvironmentConfig()}, "config.type: "),
         ({"config": EnvironmentConfig(cloud={"networking": {}})}, "config.networking.type: "),
-        ({"config": EnvironmentConfig(self_hosted=SelfHostedConfig())}, "config.type: self_hosted"),
+        (
+            {
+                "config": EnvironmentConfig(self_hosted=SelfHostedConfig()),
+                "metadata": {"drover.sandbox": "docker"},
+            },
+            "metadata.drover.sandbox: ",
+        ),
         ({"config": limited("ok.example", "*.com")}, "config.networking.allowed_hosts.1: "),
         ({"config": limited("10.0.0.1")}, "config.networking.allowed_hosts.0: "),
         ({"config": packaged(pip=["--index-url=evil"])}, "config.packages.pip.0: "),

@@ -6,6 +6,7 @@ import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from chassis.errors import DroverError, Reason
+from drover.api.v1.metadata_pb2 import MetadataPatch
 from drover.environment.v1.environment_pb2 import (
     ENVIRONMENT_SCOPE_ACCOUNT,
     ENVIRONMENT_SCOPE_ORGANIZATION,
@@ -27,6 +28,7 @@ from services.registry.domain.environment import new_environment, updated_enviro
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
 LATER = NOON + timedelta(minutes=1)
 UNRESTRICTED = Networking(unrestricted=UnrestrictedNetwork())
+HOSTED = EnvironmentConfig(self_hosted=SelfHostedConfig())
 
 
 def cloud(
@@ -113,9 +115,25 @@ def test_packages_under_limited_networking_need_package_managers() -> None:
     stored(config=cloud(UNRESTRICTED, Packages(pip=["numpy"])))
 
 
-def test_self_hosted_does_not_run_yet() -> None:
-    error = create_refusal(config=EnvironmentConfig(self_hosted=SelfHostedConfig()))
-    assert error.message == "config.type: self_hosted is not supported by this release"
+def test_a_self_hosted_environment_has_nothing_to_configure() -> None:
+    environment = stored(config=HOSTED, metadata={"team": "a"})
+    assert environment.config == HOSTED
+    assert update(environment, config=HOSTED) is environment
+    changed = update(environment, metadata=MetadataPatch(set={"team": "b"}))
+    assert (changed.config, changed.metadata["team"]) == (HOSTED, "b")
+
+
+@pytest.mark.parametrize("key", ["drover.sandbox", "drover.sandbox_image", "drover.memory_mib"])
+def test_metadata_about_sandboxes_is_refused_where_workers_have_their_own(key: str) -> None:
+    assert create_refusal(config=HOSTED, metadata={key: "1"}).message.startswith(f"metadata.{key}:")
+    patch = MetadataPatch(set={key: "1"})
+    error = refusal(stored(config=HOSTED), "metadata", metadata=patch)
+    assert error.message.startswith(f"metadata.{key}: ")
+
+
+def test_a_self_hosted_environment_does_not_become_one_of_drovers_sandboxes() -> None:
+    error = refusal(stored(config=HOSTED), config=EnvironmentConfig(cloud=CloudConfig()))
+    assert error.error_code == "invalid_config_type_change"
 
 
 def test_the_account_scope_is_refused() -> None:
@@ -131,7 +149,7 @@ def test_archived_environments_are_read_only() -> None:
 
 
 def test_the_kind_of_config_is_fixed() -> None:
-    error = refusal(stored(), config=EnvironmentConfig(self_hosted=SelfHostedConfig()))
+    error = refusal(stored(), config=HOSTED)
     assert error.reason is Reason.INVALID_ARGUMENT
     assert error.error_code == "invalid_config_type_change"
 

@@ -87,8 +87,9 @@ class EnvironmentKeyServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AuthenticateEnvironmentKey(self, request, context):
-        """For the gateway: whose key has a digest. NOT_FOUND for one that is unknown or
-        revoked, and where the environment is archived or deleted.
+        """For the gateway: what a key opens, in whatever workspace. Refused with
+        UNAUTHENTICATED for one that is unknown or revoked, and where the environment
+        is archived or deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

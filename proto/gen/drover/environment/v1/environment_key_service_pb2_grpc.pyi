@@ -45,8 +45,9 @@ class EnvironmentKeyServiceStub:
     RevokeEnvironmentKey: _grpc.UnaryUnaryMultiCallable[_environment_key_service_pb2.RevokeEnvironmentKeyRequest, _environment_key_service_pb2.RevokeEnvironmentKeyResponse]
     """Revokes a key for good. One that is revoked keeps its time."""
     AuthenticateEnvironmentKey: _grpc.UnaryUnaryMultiCallable[_environment_key_service_pb2.AuthenticateEnvironmentKeyRequest, _environment_key_service_pb2.AuthenticateEnvironmentKeyResponse]
-    """For the gateway: whose key has a digest. NOT_FOUND for one that is unknown or
-    revoked, and where the environment is archived or deleted.
+    """For the gateway: what a key opens, in whatever workspace. Refused with
+    UNAUTHENTICATED for one that is unknown or revoked, and where the environment
+    is archived or deleted.
     """
 
 @_typing.type_check_only
@@ -66,8 +67,9 @@ class EnvironmentKeyServiceAsyncStub(EnvironmentKeyServiceStub):
     RevokeEnvironmentKey: _aio.UnaryUnaryMultiCallable[_environment_key_service_pb2.RevokeEnvironmentKeyRequest, _environment_key_service_pb2.RevokeEnvironmentKeyResponse]  # type: ignore[assignment]
     """Revokes a key for good. One that is revoked keeps its time."""
     AuthenticateEnvironmentKey: _aio.UnaryUnaryMultiCallable[_environment_key_service_pb2.AuthenticateEnvironmentKeyRequest, _environment_key_service_pb2.AuthenticateEnvironmentKeyResponse]  # type: ignore[assignment]
-    """For the gateway: whose key has a digest. NOT_FOUND for one that is unknown or
-    revoked, and where the environment is archived or deleted.
+    """For the gateway: what a key opens, in whatever workspace. Refused with
+    UNAUTHENTICATED for one that is unknown or revoked, and where the environment
+    is archived or deleted.
     """
 
 class EnvironmentKeyServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -108,8 +110,9 @@ class EnvironmentKeyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _environment_key_service_pb2.AuthenticateEnvironmentKeyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_environment_key_service_pb2.AuthenticateEnvironmentKeyResponse, _abc.Awaitable[_environment_key_service_pb2.AuthenticateEnvironmentKeyResponse]]:
-        """For the gateway: whose key has a digest. NOT_FOUND for one that is unknown or
-        revoked, and where the environment is archived or deleted.
+        """For the gateway: what a key opens, in whatever workspace. Refused with
+        UNAUTHENTICATED for one that is unknown or revoked, and where the environment
+        is archived or deleted.
         """
 
 def add_EnvironmentKeyServiceServicer_to_server(servicer: EnvironmentKeyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

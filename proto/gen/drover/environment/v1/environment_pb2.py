@@ -27,7 +27,7 @@ from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mas
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'drover/environment/v1/environment.proto\x12\x15\x64rover.environment.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf1\x03\n\x0b\x45nvironment\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x18\n\x0b\x64\x65scription\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x38\n\x06\x63onfig\x18\x04 \x01(\x0b\x32(.drover.environment.v1.EnvironmentConfig\x12\x42\n\x08metadata\x18\x05 \x03(\x0b\x32\x30.drover.environment.v1.Environment.MetadataEntry\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x0b\x61rchived_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x88\x01\x01\x12\x36\n\x05scope\x18\t \x01(\x0e\x32\'.drover.environment.v1.EnvironmentScope\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01:\x11\x92\x8b&\r\n\x0b\x65nvironmentB\x0e\n\x0c_descriptionB\x0e\n\x0c_archived_at\"\xc0\x01\n\x11\x45nvironmentConfig\x12\x42\n\x05\x63loud\x18\x01 \x01(\x0b\x32\".drover.environment.v1.CloudConfigB\r\xa2\x8b&\t\n\x05\x63loud\x10\x01H\x00\x12S\n\x0bself_hosted\x18\x02 \x01(\x0b\x32\'.drover.environment.v1.SelfHostedConfigB\x13\xa2\x8b&\x0f\n\x0bself_hosted\x10\x01H\x00\x42\x12\n\x06\x63onfig\x12\x08\x9a\x8b&\x04\x08\x01\x10\x01\"\xa7\x01\n\x0b\x43loudConfig\x12\x35\n\nnetworking\x18\x01 \x01(\x0b\x32!.drover.environment.v1.Networking\x12\x31\n\x08packages\x18\x02 \x01(\x0b\x32\x1f.drover.environment.v1.Packages\x12\x17\n\x07sandbox\x18\x03 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x12\x15\n\x05image\x18\x04 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\"\x12\n\x10SelfHostedConfig\"\xc9\x01\n\nNetworking\x12X\n\x0cunrestricted\x18\x01 \x01(\x0b\x32*.drover.environment.v1.UnrestrictedNetworkB\x14\xa2\x8b&\x10\n\x0cunrestricted\x10\x01H\x00\x12I\n\x07limited\x18\x02 \x01(\x0b\x32%.drover.environment.v1.LimitedNetworkB\x0f\xa2\x8b&\x0b\n\x07limited\x10\x01H\x00\x42\x16\n\nnetworking\x12\x08\x9a\x8b&\x04\x08\x01\x10\x01\"\x15\n\x13UnrestrictedNetwork\"\xea\x01\n\x0eLimitedNetwork\x12)\n\rallowed_hosts\x18\x01 \x03(\tB\x12\xaa\x8b&\x0e\"\x0c\x10\xe8\x07\"\x07\x12\x05\x08\x01\x10\xff\x01\x12\x1e\n\x11\x61llow_mcp_servers\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12#\n\x16\x61llow_package_managers\x18\x03 \x01(\x08H\x01\x88\x01\x01\x12\x37\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xa2\x8b&\x02@\x01\x42\x14\n\x12_allow_mcp_serversB\x19\n\x17_allow_package_managers\"\xb0\x03\n\x08Packages\x12\x38\n\x03\x61pt\x18\x01 \x03(\tB+\xaa\x8b&\'\"%\x10\xe8\x07\" \x12\x1e\x10\xff\x01\"\x19^[^-\\s][^\\x00-\\x1f\\x7f]*$\x12:\n\x05\x63\x61rgo\x18\x02 \x03(\tB+\xaa\x8b&\'\"%\x10\xe8\x07\" \x12\x1e\x10\xff\x01\"\x19^[^-\\s][^\\x00-\\x1f\\x7f]*$\x12\x38\n\x03gem\x18\x03 \x03(\tB+\xaa\x8b&\'\"%\x10\xe8\x07\" \x12\x1e\x10\xff\x01\"\x19^[^-\\s][^\\x00-\\x1f\\x7f]*$\x12\x37\n\x02go\x18\x04 \x03(\tB+\xaa\x8b&\'\"%\x10\xe8\x07\" \x12\x1e\x10\xff\x01\"\x19^[^-\\s][^\\x00-\\x1f\\x7f]*$\x12\x38\n\x03npm\x18\x05 \x03(\tB+\xaa\x8b&\'\"%\x10\xe8\x07\" \x12\x1e\x10\xff\x01\"\x19^[^-\\s][^\\x00-\\x1f\\x7f]*$\x12\x38\n\x03pip\x18\x06 \x03(\tB+\xaa\x8b&\'\"%\x10\xe8\x07\" \x12\x1e\x10\xff\x01\"\x19^[^-\\s][^\\x00-\\x1f\\x7f]*$\x12\x37\n\x0bupdate_mask\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xa2\x8b&\x02@\x01:\x0e\x92\x8b&\n\n\x08packages*x\n\x10\x45nvironmentScope\x12!\n\x1d\x45NVIRONMENT_SCOPE_UNSPECIFIED\x10\x00\x12\"\n\x1e\x45NVIRONMENT_SCOPE_ORGANIZATION\x10\x01\x12\x1d\n\x19\x45NVIRONMENT_SCOPE_ACCOUNT\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'drover/environment/v1/environment.proto\x12\x15\x64rover.environment.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf1\x03\n\x0b\x45nvironment\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x18\n\x0b\x64\x65scription\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x38\n\x06\x63onfig\x18\x04 \x01(\x0b\x32(.drover.environment.v1.EnvironmentConfig\x12\x42\n\x08metadata\x18\x05 \x03(\x0b\x32\x30.drover.environment.v1.Environment.MetadataEntry\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x0b\x61rchived_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x88\x01\x01\x12\x36\n\x05scope\x18\t \x01(\x0e\x32\'.drover.environment.v1.EnvironmentScope\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01:\x11\x92\x8b&\r\n\x0b\x65nvironmentB\x0e\n\x0c_descriptionB\x0e\n\x0c_archived_at\"\xc0\x01\n\x11\x45nvironmentConfig\x12\x42\n\x05\x63loud\x18\x01 \x01(\x0b\x32\".drover.environment.v1.CloudConfigB\r\xa2\x8b&\t\n\x05\x63loud\x10\x01H\x00\x12S\n\x0bself_hosted\x18\x02 \x01(\x0b\x32\'.drover.environment.v1.SelfHostedConfigB\x13\xa2\x8b&\x0f\n\x0bself_hosted\x10\x01H\x00\x42\x12\n\x06\x63onfig\x12\x08\x9a\x8b&\x04\x08\x01\x10\x01\"\xe5\x01\n\x0b\x43loudConfig\x12\x35\n\nnetworking\x18\x01 \x01(\x0b\x32!.drover.environment.v1.Networking\x12\x31\n\x08packages\x18\x02 \x01(\x0b\x32\x1f.drover.environment.v1.Packages\x12\x17\n\x07sandbox\x18\x03 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x12\x15\n\x05image\x18\x04 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x12<\n\x06limits\x18\x05 \x01(\x0b\x32$.drover.environment.v1.SandboxLimitsB\x06\xa2\x8b&\x02\x18\x01\"\xb0\x01\n\rSandboxLimits\x12\x1c\n\nmemory_mib\x18\x01 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x0c\n\x04\x63pus\x18\x02 \x01(\x01\x12\x1b\n\tprocesses\x18\x03 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x1a\n\x08\x66ile_mib\x18\x04 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x19\n\x07tmp_mib\x18\x05 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x1f\n\rworkspace_mib\x18\x06 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\"\x12\n\x10SelfHostedConfig\"\xc9\x01\n\nNetworking\x12X\n\x0cunrestricted\x18\x01 \x01(\x0b\x32*.drover.environment.v1.UnrestrictedNetworkB\x14\xa2\x8b&\x10\n\x0cunrestricted\x10\x01H\x00\x12I\n\x07limited\x18\x02 \x01(\x0b\x32%.drover.environment.v1.LimitedNetworkB\x0f\xa2\x8b&\x0b\n\x07limited\x10\x01H\x00\x42\x16\n\nnetworking\x12\x08\x9a\x8b&\x04\x08\x01\x10\x01\"\x15\n\x13UnrestrictedNetwork\"\xea\x01\n\x0eLimitedNetwork\x12)\n\rallowed_hosts\x18\x01 \x03(\tB\x12\xaa\x8b&\x0e\"\x0c\x10\xe8\x07\"\x07\x12\x05\x08\x01\x10\xff\x01\x12\x1e\n\x11\x61llow_mcp_servers\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12#\n\x16\x61llow_package_managers\x18\x03 \x01(\x08H\x01\x88\x01\x01\x12\x37\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xa2\x8b&\x02@\x01\x42\x14\n\x12_allow_mcp_serversB\x19\n\x17_allow_package_managers\"\xb0\x03\n\x08Packages\x12\x38\n\x03\x61pt\x18\x01 \x03(\tB+\xaa\x8b&\'\"%\x10\xe8\x07\" \x12\x1e\x10\xff\x01\"\x19^[^-\\s][^\\x00-\\x1f\\x7f]*$\x12:\n\x05\x63\x61rgo\x18\x02 \x03(\tB+\xaa\x8b&\'\"%\x10\xe8\x07\" \x12\x1e\x10\xff\x01\"\x19^[^-\\s][^\\x00-\\x1f\\x7f]*$\x12\x38\n\x03gem\x18\x03 \x03(\tB+\xaa\x8b&\'\"%\x10\xe8\x07\" \x12\x1e\x10\xff\x01\"\x19^[^-\\s][^\\x00-\\x1f\\x7f]*$\x12\x37\n\x02go\x18\x04 \x03(\tB+\xaa\x8b&\'\"%\x10\xe8\x07\" \x12\x1e\x10\xff\x01\"\x19^[^-\\s][^\\x00-\\x1f\\x7f]*$\x12\x38\n\x03npm\x18\x05 \x03(\tB+\xaa\x8b&\'\"%\x10\xe8\x07\" \x12\x1e\x10\xff\x01\"\x19^[^-\\s][^\\x00-\\x1f\\x7f]*$\x12\x38\n\x03pip\x18\x06 \x03(\tB+\xaa\x8b&\'\"%\x10\xe8\x07\" \x12\x1e\x10\xff\x01\"\x19^[^-\\s][^\\x00-\\x1f\\x7f]*$\x12\x37\n\x0bupdate_mask\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xa2\x8b&\x02@\x01:\x0e\x92\x8b&\n\n\x08packages*x\n\x10\x45nvironmentScope\x12!\n\x1d\x45NVIRONMENT_SCOPE_UNSPECIFIED\x10\x00\x12\"\n\x1e\x45NVIRONMENT_SCOPE_ORGANIZATION\x10\x01\x12\x1d\n\x19\x45NVIRONMENT_SCOPE_ACCOUNT\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,6 +48,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLOUDCONFIG'].fields_by_name['sandbox']._serialized_options = b'\242\213&\002\030\001'
   _globals['_CLOUDCONFIG'].fields_by_name['image']._loaded_options = None
   _globals['_CLOUDCONFIG'].fields_by_name['image']._serialized_options = b'\242\213&\002\030\001'
+  _globals['_CLOUDCONFIG'].fields_by_name['limits']._loaded_options = None
+  _globals['_CLOUDCONFIG'].fields_by_name['limits']._serialized_options = b'\242\213&\002\030\001'
+  _globals['_SANDBOXLIMITS'].fields_by_name['memory_mib']._loaded_options = None
+  _globals['_SANDBOXLIMITS'].fields_by_name['memory_mib']._serialized_options = b'\252\213&\004\032\002\010\000'
+  _globals['_SANDBOXLIMITS'].fields_by_name['processes']._loaded_options = None
+  _globals['_SANDBOXLIMITS'].fields_by_name['processes']._serialized_options = b'\252\213&\004\032\002\010\000'
+  _globals['_SANDBOXLIMITS'].fields_by_name['file_mib']._loaded_options = None
+  _globals['_SANDBOXLIMITS'].fields_by_name['file_mib']._serialized_options = b'\252\213&\004\032\002\010\000'
+  _globals['_SANDBOXLIMITS'].fields_by_name['tmp_mib']._loaded_options = None
+  _globals['_SANDBOXLIMITS'].fields_by_name['tmp_mib']._serialized_options = b'\252\213&\004\032\002\010\000'
+  _globals['_SANDBOXLIMITS'].fields_by_name['workspace_mib']._loaded_options = None
+  _globals['_SANDBOXLIMITS'].fields_by_name['workspace_mib']._serialized_options = b'\252\213&\004\032\002\010\000'
   _globals['_NETWORKING'].oneofs_by_name['networking']._loaded_options = None
   _globals['_NETWORKING'].oneofs_by_name['networking']._serialized_options = b'\232\213&\004\010\001\020\001'
   _globals['_NETWORKING'].fields_by_name['unrestricted']._loaded_options = None
@@ -74,8 +86,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PACKAGES'].fields_by_name['update_mask']._serialized_options = b'\242\213&\002@\001'
   _globals['_PACKAGES']._loaded_options = None
   _globals['_PACKAGES']._serialized_options = b'\222\213&\n\n\010packages'
-  _globals['_ENVIRONMENTSCOPE']._serialized_start=1950
-  _globals['_ENVIRONMENTSCOPE']._serialized_end=2070
+  _globals['_ENVIRONMENTSCOPE']._serialized_start=2191
+  _globals['_ENVIRONMENTSCOPE']._serialized_end=2311
   _globals['_ENVIRONMENT']._serialized_start=167
   _globals['_ENVIRONMENT']._serialized_end=664
   _globals['_ENVIRONMENT_METADATAENTRY']._serialized_start=566
@@ -83,15 +95,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENVIRONMENTCONFIG']._serialized_start=667
   _globals['_ENVIRONMENTCONFIG']._serialized_end=859
   _globals['_CLOUDCONFIG']._serialized_start=862
-  _globals['_CLOUDCONFIG']._serialized_end=1029
-  _globals['_SELFHOSTEDCONFIG']._serialized_start=1031
-  _globals['_SELFHOSTEDCONFIG']._serialized_end=1049
-  _globals['_NETWORKING']._serialized_start=1052
-  _globals['_NETWORKING']._serialized_end=1253
-  _globals['_UNRESTRICTEDNETWORK']._serialized_start=1255
-  _globals['_UNRESTRICTEDNETWORK']._serialized_end=1276
-  _globals['_LIMITEDNETWORK']._serialized_start=1279
-  _globals['_LIMITEDNETWORK']._serialized_end=1513
-  _globals['_PACKAGES']._serialized_start=1516
-  _globals['_PACKAGES']._serialized_end=1948
+  _globals['_CLOUDCONFIG']._serialized_end=1091
+  _globals['_SANDBOXLIMITS']._serialized_start=1094
+  _globals['_SANDBOXLIMITS']._serialized_end=1270
+  _globals['_SELFHOSTEDCONFIG']._serialized_start=1272
+  _globals['_SELFHOSTEDCONFIG']._serialized_end=1290
+  _globals['_NETWORKING']._serialized_start=1293
+  _globals['_NETWORKING']._serialized_end=1494
+  _globals['_UNRESTRICTEDNETWORK']._serialized_start=1496
+  _globals['_UNRESTRICTEDNETWORK']._serialized_end=1517
+  _globals['_LIMITEDNETWORK']._serialized_start=1520
+  _globals['_LIMITEDNETWORK']._serialized_end=1754
+  _globals['_PACKAGES']._serialized_start=1757
+  _globals['_PACKAGES']._serialized_end=2189
 # @@protoc_insertion_point(module_scope)

@@ -154,6 +154,7 @@ class CloudConfig(_message.Message):
     PACKAGES_FIELD_NUMBER: _builtins.int
     SANDBOX_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     sandbox: _builtins.str
     """The kind of sandbox, from the environment's metadata `drover.sandbox`. Empty
     means the installation's default.
@@ -166,6 +167,10 @@ class CloudConfig(_message.Message):
     def networking(self) -> Global___Networking: ...
     @_builtins.property
     def packages(self) -> Global___Packages: ...
+    @_builtins.property
+    def limits(self) -> Global___SandboxLimits:
+        """The sandbox's limits, from the metadata `drover.memory_mib` and its like."""
+
     def __init__(
         self,
         *,
@@ -173,14 +178,59 @@ class CloudConfig(_message.Message):
         packages: Global___Packages | None = ...,
         sandbox: _builtins.str = ...,
         image: _builtins.str = ...,
+        limits: Global___SandboxLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["networking", b"networking", "packages", b"packages"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "networking", b"networking", "packages", b"packages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "networking", b"networking", "packages", b"packages", "sandbox", b"sandbox"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "limits", b"limits", "networking", b"networking", "packages", b"packages", "sandbox", b"sandbox"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CloudConfig: _TypeAlias = CloudConfig  # noqa: Y015
+
+@_typing.final
+class SandboxLimits(_message.Message):
+    """What one sandbox may use, as far as the environment says. 0 means the
+    installation's default. The installation's ceilings bound all of it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_MIB_FIELD_NUMBER: _builtins.int
+    CPUS_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    FILE_MIB_FIELD_NUMBER: _builtins.int
+    TMP_MIB_FIELD_NUMBER: _builtins.int
+    WORKSPACE_MIB_FIELD_NUMBER: _builtins.int
+    memory_mib: _builtins.int
+    """Memory."""
+    cpus: _builtins.float
+    """Processors."""
+    processes: _builtins.int
+    """Processes and threads."""
+    file_mib: _builtins.int
+    """One file."""
+    tmp_mib: _builtins.int
+    """/tmp, which is in memory."""
+    workspace_mib: _builtins.int
+    """The session's files as a whole."""
+    def __init__(
+        self,
+        *,
+        memory_mib: _builtins.int = ...,
+        cpus: _builtins.float = ...,
+        processes: _builtins.int = ...,
+        file_mib: _builtins.int = ...,
+        tmp_mib: _builtins.int = ...,
+        workspace_mib: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpus", b"cpus", "file_mib", b"file_mib", "memory_mib", b"memory_mib", "processes", b"processes", "tmp_mib", b"tmp_mib", "workspace_mib", b"workspace_mib"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SandboxLimits: _TypeAlias = SandboxLimits  # noqa: Y015
 
 @_typing.final
 class SelfHostedConfig(_message.Message):
