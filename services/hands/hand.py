@@ -75,12 +75,15 @@ class Hand:
     """Speaks with the agent of one sandbox, once `open` has returned.
 
     `grace` is how many seconds longer than its deadline a call may take before the whole sandbox is
-    killed. `lost` is what the next command is to be told of, `backend` the name of what made it.
+    killed. `lost` is what the next command is to be told of, `backend` the name of what made it,
+    `started_at` a monotonic time and `workspace_bytes` its bound, 0 if the installation's default.
     """
 
     def __init__(self, hand_id: str, sandbox: Sandbox, *, grace: float) -> None:
         self.id = hand_id
         self.backend = ""
+        self.started_at = 0.0
+        self.workspace_bytes = 0
         self._sandbox = sandbox
         self._grace = grace
         self._calls: dict[int, asyncio.Future[Reply]] = {}

@@ -1,12 +1,14 @@
-"""The live hands: one per session, made on demand, reaped when idle, bounded in number.
+"""The live hands: made on demand, reaped when idle, replaced when old, bounded in number.
 
-A spare sandbox is kept ready with a workspace of its own; a session that has no workspace yet gets
-both, and its first call waits for no start. A sandbox never serves two sessions.
+A hand is found by its address (`domain.address`). Where spares are kept for the session's recipe, a
+session that has no workspace yet gets a spare sandbox with its workspace, and its first call waits
+for no start. A sandbox never serves two sessions, unless it is handed on.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -14,23 +16,26 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from chassis.errors import DroverError, Reason
-from services.hands.backends.port import BackendUnavailable, SandboxSpec
-from services.hands.domain.recipe import DEFAULT
+from services.hands.backends.port import BackendUnavailable
+from services.hands.domain.address import session_of
+from services.hands.domain.recipe import DEFAULT, Standard
 from services.hands.hand import Hand, Lost
+from services.hands.lifecycle import Lifecycle, Unobserved
+from services.hands.seats import Seat, Starter
+from services.hands.spares import Spares
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Coroutine, Mapping
 
     from chassis.clock import Clock
     from chassis.ids import IdSource
-    from services.hands.backends.port import Backend, Volume
+    from services.hands.backends.port import Backend
     from services.hands.domain.limits import Limits
     from services.hands.domain.recipe import Recipe
     from services.hands.workspace import Workspaces
 
 _RETRY_AFTER: Final = 1.0
-# The session that took the spare is to run its first call before another start takes the processor.
-_REFILL_DELAY: Final = 0.1
+_DAY: Final = 24 * 3600.0
 
 _log = structlog.get_logger("hands.pool")
 
@@ -39,37 +44,18 @@ _log = structlog.get_logger("hands.pool")
 class PoolSize:
     """How many sandboxes live, and for how long. Times are in seconds.
 
-    `starts_at_once`: starting one keeps a processor busy, so that more at once only make each
-    other wait. `grace_seconds`: how much longer than its deadline a call may take before its
-    sandbox is killed.
+    `max_age_seconds`: an older one is replaced as soon as nobody uses it (SEMANTICS §7).
+    `spares`: how many are kept of the default recipe. `starts_at_once`: starting one keeps a
+    processor busy, so that more at once only make each other wait. `grace_seconds`: how much longer
+    than its deadline a call may take before its sandbox is killed.
     """
 
     max_live: int = 128
     idle_seconds: float = 600.0
+    max_age_seconds: float = 30 * _DAY
     spares: int = 1
     starts_at_once: int = 4
     grace_seconds: float = 0.8
-
-
-@dataclass(slots=True, eq=False)
-class _Seat:
-    """A session's place: its hand, once it is there."""
-
-    hand: asyncio.Future[Hand]
-    used_at: float
-    users: int = 0
-
-    @property
-    def usable(self) -> bool:
-        """Whether the hand is there or on its way."""
-        if not self.hand.done():
-            return True
-        return self.hand.exception() is None and not self.hand.result().dead.is_set()
-
-    @property
-    def idle(self) -> bool:
-        """Whether the hand is there and nobody uses it."""
-        return self.users == 0 and self.hand.done()
 
 
 class Pool:
@@ -81,184 +67,195 @@ class Pool:
         workspaces: Workspaces,
         tasks: asyncio.TaskGroup,
         *,
-        limits: Limits,
         size: PoolSize,
         clock: Clock,
         ids: IdSource,
+        limits: Limits | None = None,
+        standard: Standard | None = None,
+        pools: Mapping[Recipe, int] | None = None,
+        lifecycle: Lifecycle | None = None,
     ) -> None:
-        self._backend = backend
+        """`standard` or `limits` say what is made by default; `pools` how many spares by recipe."""
         self._workspaces = workspaces
-        self._limits = limits
         self._size = size
         self._clock = clock
-        self._ids = ids
         self._tasks = tasks
-        self._seats: dict[str, _Seat] = {}
-        self._spares: list[tuple[Hand, Volume]] = []
-        self._filling = False
+        self._lifecycle = lifecycle or Unobserved()
+        if standard is None:
+            standard = Standard(backend.name) if limits is None else Standard(backend.name, limits)
+        self._standard = standard
+        at_once = size.starts_at_once
+        self._starter = Starter(
+            backend, tasks, clock=clock, ids=ids, at_once=at_once, grace=size.grace_seconds
+        )
+        wanted = {standard.blueprint(DEFAULT): size.spares}
+        for recipe, count in (pools or {}).items():
+            blueprint = standard.blueprint(recipe)
+            wanted[blueprint] = wanted.get(blueprint, 0) + count
+        self.spares = Spares(
+            self._starter,
+            workspaces,
+            tasks,
+            wanted=wanted,
+            at_once=max(1, at_once // 2),
+            max_age=size.max_age_seconds,
+            clock=clock,
+            ids=ids,
+        )
+        self._seats: dict[str, Seat] = {}
+        self._leaving: defaultdict[str, list[Seat]] = defaultdict(list)
         self._closed = False
-        self._starting = asyncio.Semaphore(size.starts_at_once)
 
-    def has(self, session_id: str) -> bool:
-        """Whether a session's hand is ready."""
-        seat = self._seats.get(session_id)
-        return seat is not None and seat.hand.done() and seat.usable
+    def has(self, where: str) -> bool:
+        """Whether the hand at an address is ready."""
+        seat = self._seats.get(where)
+        return seat is not None and seat.ready
 
     def live(self) -> dict[str, Hand]:
-        """The sessions' hands that are there."""
-        return {
-            session_id: seat.hand.result()
-            for session_id, seat in self._seats.items()
-            if seat.hand.done() and seat.usable
-        }
+        """The sessions' hands that are there, by their addresses."""
+        return {where: seat.hand.result() for where, seat in self._seats.items() if seat.ready}
+
+    def addresses(self, session_id: str) -> tuple[str, ...]:
+        """Where a session's hands are, or are on their way to."""
+        return tuple(where for where in self._seats if session_of(where) == session_id)
 
     @property
     def ready_spares(self) -> int:
         """How many sandboxes wait for a session."""
-        return sum(not hand.dead.is_set() for hand, _ in self._spares)
+        return sum(shelf.ready_count for shelf in self.spares.shelves)
 
     @asynccontextmanager
-    async def use(self, session_id: str, recipe: Recipe = DEFAULT) -> AsyncIterator[Hand]:
-        """A session's hand, made by `recipe` if it has none, kept while the body runs.
+    async def use(self, where: str, recipe: Recipe = DEFAULT) -> AsyncIterator[Hand]:
+        """The hand at an address, made by `recipe` if there is none, kept while the body runs.
 
         Users that come together share one start, which goes on when one of them is cancelled.
         Raises `BackendUnavailable`, and RESOURCE_EXHAUSTED when too many sandboxes are busy.
         """
-        seat = self._seats.get(session_id)
-        if seat is None or not seat.usable:
-            seat = self._seat(session_id, recipe)
+        seat = self._seats.get(where)
+        if seat is None or not seat.usable or (seat.idle and self._aged(seat)):
+            seat = self._seat(where, recipe)
         seat.users += 1
+        self._lifecycle.used(where)
         try:
             yield await asyncio.shield(seat.hand)
         finally:
             seat.users -= 1
             seat.used_at = self._clock.monotonic()
+            if not seat.users:
+                self._lifecycle.rested(where)
 
-    async def prepare(self, session_id: str, recipe: Recipe = DEFAULT) -> None:
-        """Makes a session's hand if it has none. Raises as `use` does."""
-        async with self.use(session_id, recipe):
+    async def prepare(self, where: str, recipe: Recipe = DEFAULT) -> None:
+        """Makes a hand if there is none. Raises as `use` does."""
+        async with self.use(where, recipe):
             pass
 
-    async def release(self, session_id: str) -> None:
-        """Ends a session's hand, whatever it does. No process of it is left afterwards."""
-        seat = self._seats.pop(session_id, None)
-        if seat is not None:
-            await self._end(seat, "the session let go of it")
+    async def release(self, where: str) -> None:
+        """Ends a hand, whatever it does. No process of it is left afterwards."""
+        for seat in self._take_out(where):
+            await self._end(where, seat, "the session let go of it")
+
+    async def move(self, where: str, to: str) -> None:
+        """Has the hand at one address found at another, where there is none. Nobody may use it."""
+        for leaving in tuple(self._leaving.get(where, ())):
+            await self._end(where, leaving, "it was to be replaced")
+        if (seat := self._seats.pop(where, None)) is not None:
+            self._seats[to] = seat
 
     async def reap(self) -> None:
-        """Ends the hands that have been idle for too long."""
+        """Ends the hands that have been idle for too long, or live too long and are idle."""
         since = self._clock.monotonic() - self._size.idle_seconds
-        for session_id, seat in list(self._seats.items()):
-            if not seat.usable or (seat.idle and seat.used_at <= since):
-                del self._seats[session_id]
-                await self._end(seat, "it was idle")
-        self._spares = [spare for spare in self._spares if not spare[0].dead.is_set()]
-        self.fill()
+        for where, seat in list(self._seats.items()):
+            if self._seats.get(where) is not seat:
+                continue  # it ended while another one was being ended
+            aged = seat.idle and self._aged(seat)
+            if aged or not seat.usable or (seat.idle and seat.used_at <= since):
+                self._take_out(where)
+                await self._end(where, seat, "it was too old" if aged else "it was idle")
+        self.spares.sweep()
 
     def fill(self) -> None:
         """Sees to it that there are spares, soon."""
-        if not self._filling and self._wants_spare():
-            self._filling = True
-            self._tasks.create_task(self._fill(), name="spares")
+        self.spares.fill()
 
     async def close(self) -> None:
         """Ends every hand."""
         self._closed = True
-        seats, self._seats = list(self._seats.values()), {}
-        spares, self._spares = self._spares, []
         async with asyncio.TaskGroup() as ends:
-            for seat in seats:
-                ends.create_task(self._end(seat, "the service stops"))
-            for hand, _ in spares:
-                ends.create_task(hand.kill("the service stops"))
+            ends.create_task(self.spares.close())
+            for where in {*self._seats, *self._leaving}:
+                for seat in self._take_out(where):
+                    ends.create_task(self._end(where, seat, "the service stops"))
 
-    def _seat(self, session_id: str, recipe: Recipe) -> _Seat:
+    def _aged(self, seat: Seat) -> bool:
+        return seat.older_than(self._clock.monotonic() - self._size.max_age_seconds)
+
+    def _seat(self, where: str, recipe: Recipe) -> Seat:
         """A new seat, whose hand is being started. Does not wait, so that callers cannot race."""
         if self._closed:
             raise DroverError(Reason.UNAVAILABLE, "the service stops", retry_after=_RETRY_AFTER)
-        dead = self._seats.pop(session_id, None)
-        evicted = self._evict()
-        if evicted is not None:
-            end = self._end(evicted, "another session needed its place")
-            self._tasks.create_task(end, name="evict")
+        before = self._take_out(where)
+        self._make_room()
         hand: asyncio.Future[Hand] = asyncio.get_running_loop().create_future()
         hand.add_done_callback(lambda done: done.cancelled() or done.exception())
-        seat = self._seats[session_id] = _Seat(hand, self._clock.monotonic())
-        start = _settle(hand, self._start(session_id, recipe, dead))
-        self._tasks.create_task(start, name=f"start {session_id}")
+        seat = self._seats[where] = Seat(hand, self._clock.monotonic())
+        start = _settle(hand, self._start(where, recipe, before))
+        self._tasks.create_task(start, name=f"start {where}")
         return seat
 
-    def _evict(self) -> _Seat | None:
-        """The seat that has been idle longest, if there must be room for another."""
+    def _make_room(self) -> None:
+        """Ends the hand that has been idle longest, if there must be room for another."""
         if sum(seat.usable for seat in self._seats.values()) < self._size.max_live:
-            return None
-        idle = [(seat.used_at, name) for name, seat in self._seats.items() if seat.idle]
+            return
+        idle = [(seat.used_at, where) for where, seat in self._seats.items() if seat.idle]
         if not idle:
             raise DroverError(
                 Reason.RESOURCE_EXHAUSTED,
                 f"all {self._size.max_live} sandboxes are busy",
                 retry_after=_RETRY_AFTER,
             )
-        return self._seats.pop(min(idle)[1])
+        where = min(idle)[1]
+        for evicted in self._take_out(where):
+            end = self._end(where, evicted, "another session needed its place")
+            self._tasks.create_task(end, name="evict")
 
-    async def _start(self, session_id: str, recipe: Recipe, dead: _Seat | None) -> Hand:
-        if dead is not None:
-            await self._end(dead, "it is to be replaced")
-        volume = self._workspaces.find(session_id)
-        while volume is None and self._spares and self._is_default(recipe):
-            hand, spare = self._spares.pop()
-            self.fill()
-            if not hand.dead.is_set():
-                self._workspaces.adopt(session_id, spare)
-                _log.info("hand_assigned", session_id=session_id, hand_id=hand.id)
-                return hand
-            await self._workspaces.remove(spare)
+    def _take_out(self, where: str) -> tuple[Seat, ...]:
+        """Takes away the hand at an address; answers all at that address that have yet to end."""
+        if (seat := self._seats.pop(where, None)) is not None:
+            self._leaving[where].append(seat)
+        return tuple(self._leaving.get(where, ()))
+
+    async def _start(self, where: str, recipe: Recipe, before: tuple[Seat, ...]) -> Hand:
+        for seat in before:
+            await self._end(where, seat, "it is to be replaced")
+        await self._lifecycle.before_start(where)
+        blueprint = self._standard.blueprint(recipe)
+        volume = self._workspaces.find(where)
+        if volume is None and (spare := self.spares.claim(blueprint)) is not None:
+            hand, volume = spare
+            self._workspaces.adopt(where, volume)
+            _log.info("hand_assigned", session_id=session_of(where), hand_id=hand.id)
+            return hand
         if volume is None:
-            hand = await self._launch(await self._workspaces.make(session_id), recipe)
+            hand = await self._starter.launch(await self._workspaces.make(where), blueprint)
         else:
-            hand = await self._launch(volume, recipe)
+            hand = await self._starter.launch(volume, blueprint)
             hand.lost = Lost.SANDBOX
-        _log.info("hand_started", session_id=session_id, hand_id=hand.id)
+        _log.info("hand_started", session_id=session_of(where), hand_id=hand.id)
         self.fill()
         return hand
 
-    async def _launch(self, volume: Volume, recipe: Recipe = DEFAULT) -> Hand:
-        hand_id = self._ids("hand")
-        spec = SandboxSpec(hand_id, volume, self._limits, recipe.kind, recipe.image)
-        async with self._starting:
-            sandbox = await self._backend.launch(spec)
-            hand = Hand(hand_id, sandbox, grace=self._size.grace_seconds)
-            hand.backend = recipe.kind or self._backend.name
-            await hand.open(self._tasks)
-        return hand
-
-    async def _fill(self) -> None:
-        try:
-            await asyncio.sleep(_REFILL_DELAY)
-            while self._wants_spare():
-                volume = await self._workspaces.make_spare(self._ids("spare"))
-                hand = await self._launch(volume)
-                self._spares.append((hand, volume))  # looked up now: the list may be another one
-            if self._closed:
-                await self.close()
-        except (BackendUnavailable, OSError) as error:
-            _log.warning("no_spare", reason=str(error))
-        except Exception:  # noqa: BLE001  # spares are a convenience
-            _log.exception("spare_failed")
-        finally:
-            self._filling = False
-
-    def _is_default(self, recipe: Recipe) -> bool:
-        """Whether a spare sandbox is what the recipe makes."""
-        return recipe.kind in {"", self._backend.name} and not recipe.image
-
-    def _wants_spare(self) -> bool:
-        return not self._closed and len(self._spares) < self._size.spares
-
-    async def _end(self, seat: _Seat, why: str) -> None:
+    async def _end(self, where: str, seat: Seat, why: str) -> None:
+        """Ends the hand of a seat that was taken out. Others may wait for the same end."""
         await asyncio.wait([seat.hand])
         if seat.hand.exception() is None:
             await seat.hand.result().kill(why)
+        if seat not in (leaving := self._leaving.get(where, [])):
+            return  # another one who waited was told first
+        leaving.remove(seat)
+        if not leaving:
+            del self._leaving[where]
+        if seat.hand.exception() is None:
+            self._lifecycle.ended(where)
 
 
 async def _settle(future: asyncio.Future[Hand], start: Coroutine[None, None, Hand]) -> None:

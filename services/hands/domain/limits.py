@@ -10,7 +10,8 @@ MIB = 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The size of a sandbox. Where control groups are writable they enforce the first three for the
-    sandbox as a whole; resource limits bound each process always.
+    sandbox as a whole; resource limits bound each process always. `workspace_bytes` is for the disk
+    watcher to enforce; 0 is the installation's default.
     """
 
     memory_bytes: int = 4096 * MIB
@@ -19,6 +20,7 @@ class Limits:
     file_bytes: int = 4096 * MIB
     open_files: int = 4096
     tmp_bytes: int = 512 * MIB
+    workspace_bytes: int = 0
 
     def resource_limits(self, *, grouped: bool) -> dict[str, int]:
         """Values of RLIMIT_…, by their names. `grouped`: a control group bounds the memory.

@@ -1,27 +1,93 @@
-"""What a session's environment asks of its sandbox."""
+"""What a session's environment asks of its sandbox, and what that makes here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 from chassis.errors import DroverError, Reason
+from services.hands.domain.limits import MIB, Limits
 
 if TYPE_CHECKING:
-    from drover.environment.v1.environment_pb2 import EnvironmentConfig
+    from collections.abc import Mapping
+
+    from drover.environment.v1.environment_pb2 import EnvironmentConfig, SandboxLimits
 
 _MANAGERS = ("apt", "cargo", "gem", "go", "npm", "pip")
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """The limits that an environment asks for; 0 is the installation's default."""
+
+    memory_mib: int = 0
+    cpus: float = 0.0
+    processes: int = 0
+    file_mib: int = 0
+    tmp_mib: int = 0
+    workspace_mib: int = 0
+
+    @classmethod
+    def of(cls, limits: SandboxLimits) -> Wanted:
+        """What a message asks for."""
+        return cls(**{name: getattr(limits, name) for name in MEASURES})
+
+
+MEASURES: Final = tuple(Wanted.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
-    """The kind of sandbox and its image; empty is the installation's default."""
+    """The kind of sandbox, its image and its limits; empty is the installation's default."""
 
     kind: str = ""
     image: str = ""
+    wanted: Wanted = Wanted()
 
 
 DEFAULT = Recipe()
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """A recipe with nothing left to the installation: equal ones make equal sandboxes."""
+
+    kind: str
+    image: str
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """What the installation makes of what a recipe leaves open, and how much it grants.
+
+    `images` has the default image of the kinds that have one. `ceilings` bound what is asked for,
+    not the installation's own `limits`; a measure that is not there is not bounded.
+    """
+
+    kind: str
+    limits: Limits = field(default_factory=Limits)
+    images: Mapping[str, str] = field(default_factory=dict)
+    ceilings: Mapping[str, float] = field(default_factory=dict)
+
+    def blueprint(self, recipe: Recipe) -> Blueprint:
+        """What is made by `recipe`."""
+        kind = recipe.kind or self.kind
+        image = recipe.image or self.images.get(kind, "")
+        return Blueprint(kind, image, self._limits(recipe.wanted))
+
+    def _limits(self, wanted: Wanted) -> Limits:
+        if wanted == Wanted():
+            return self.limits
+        granted: dict[str, float] = {}
+        for name in MEASURES:
+            if asked := getattr(wanted, name):
+                value = min(asked, self.ceilings.get(name, asked))
+                whole = name.removesuffix("_mib")
+                granted[name if whole == name else f"{whole}_bytes"] = (
+                    value if whole == name else int(value) * MIB
+                )
+        return replace(self.limits, **granted)  # type: ignore[arg-type]  # by the names above
 
 
 def check(environment: EnvironmentConfig) -> Recipe:
@@ -34,11 +100,13 @@ def check(environment: EnvironmentConfig) -> Recipe:
             Reason.INVALID_ARGUMENT,
             "environment.self_hosted: the operator's workers run its tools, not a sandbox here",
         )
-    packages = environment.cloud.packages
+    cloud = environment.cloud
     for manager in _MANAGERS:
-        if getattr(packages, manager):
+        if getattr(cloud.packages, manager):
             raise DroverError(
                 Reason.INVALID_ARGUMENT,
                 f"environment.packages.{manager}: packages are not installed in this release",
             )
-    return Recipe(environment.cloud.sandbox, environment.cloud.image)
+    if not cloud.HasField("limits"):
+        return Recipe(cloud.sandbox, cloud.image)
+    return Recipe(cloud.sandbox, cloud.image, Wanted.of(cloud.limits))

@@ -1,0 +1,74 @@
+"""What happens to hands and their workspaces, told to whoever keeps workspaces elsewhere too."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Lifecycle(Protocol):
+    """Told by the pool, and by who moves and purges workspaces.
+
+    `where` is a hand's address (`domain.address`), and so its workspace's. The methods that return
+    at once must not raise.
+    """
+
+    async def before_start(self, where: str) -> None:
+        """A sandbox is about to be started over this workspace, which may not be there.
+
+        No process is in it. What is put in its place now is what the sandbox gets; a session
+        without a workspace gets a new one. Raises `OSError` and `DroverError`: the start fails.
+        """
+        ...
+
+    def used(self, where: str) -> None:
+        """Somebody uses the hand from now on. Returns at once: it is on the path of every call."""
+        ...
+
+    def rested(self, where: str) -> None:
+        """Nobody uses the hand any more. Its processes may still run. Returns at once."""
+        ...
+
+    def ended(self, where: str) -> None:
+        """The sandbox has ended: no process is in its workspace until `before_start`.
+
+        Returns at once. Not told of a hand whose start failed.
+        """
+        ...
+
+    async def holds(self, where: str) -> bool:
+        """Whether there is a workspace for this hand, though it may not be on this machine."""
+        ...
+
+    async def moved(self, where: str, to: str) -> None:
+        """The workspace is another hand's now. May be told twice of one move."""
+        ...
+
+    async def purged(self, where: str) -> None:
+        """The workspace is gone for good. May be told twice."""
+        ...
+
+
+class Unobserved:
+    """Workspaces are on this machine alone."""
+
+    async def before_start(self, where: str) -> None:
+        """Nothing is put in its place."""
+
+    def used(self, where: str) -> None:
+        """Nobody asks."""
+
+    def rested(self, where: str) -> None:
+        """Nobody asks."""
+
+    def ended(self, where: str) -> None:
+        """Nobody asks."""
+
+    async def holds(self, where: str) -> bool:  # noqa: ARG002  # there is none at any address
+        """None is anywhere else."""
+        return False
+
+    async def moved(self, where: str, to: str) -> None:
+        """Nothing else to move."""
+
+    async def purged(self, where: str) -> None:
+        """Nothing else to delete."""
