@@ -65,12 +65,15 @@ class ProvisionRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    HAND_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     generation: _builtins.int
     """The caller's lease generation. Older than the highest seen is refused with
     FAILED_PRECONDITION, reason LEASE_LOST. 0 means no lease: taken only while
     none has been seen for the session.
     """
+    hand: _builtins.str
+    """The hand's name in the session. Empty is the session's own."""
     @_builtins.property
     def environment(self) -> _environment_pb2.EnvironmentConfig:
         """The recipe. Unset means a `cloud` environment with defaults."""
@@ -81,10 +84,11 @@ class ProvisionRequest(_message.Message):
         session_id: _builtins.str = ...,
         generation: _builtins.int = ...,
         environment: _environment_pb2.EnvironmentConfig | None = ...,
+        hand: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "generation", b"generation", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "generation", b"generation", "hand", b"hand", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -99,22 +103,26 @@ class ProvisionResponse(_message.Message):
     HAND_ID_FIELD_NUMBER: _builtins.int
     BACKEND_FIELD_NUMBER: _builtins.int
     EXISTING_FIELD_NUMBER: _builtins.int
+    HAND_FIELD_NUMBER: _builtins.int
     hand_id: _builtins.str
     """Identifies this sandbox; a replacement has another id."""
     backend: _builtins.str
     """The sandbox backend that made it."""
     existing: _builtins.bool
     """The hand was there already."""
+    hand: _builtins.str
+    """Its name in the session, as asked for."""
     def __init__(
         self,
         *,
         hand_id: _builtins.str = ...,
         backend: _builtins.str = ...,
         existing: _builtins.bool = ...,
+        hand: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "existing", b"existing", "hand_id", b"hand_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "existing", b"existing", "hand", b"hand", "hand_id", b"hand_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -132,6 +140,7 @@ class ExecuteRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     INPUT_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    HAND_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     call_id: _builtins.str
     """The event id of the call, unique in the session."""
@@ -141,9 +150,11 @@ class ExecuteRequest(_message.Message):
     """The tool: bash, read, write, edit, glob or grep."""
     input: _builtins.str
     """The tool's input: JSON text of an object. Empty means `{}`."""
+    hand: _builtins.str
+    """Which of the session's hands runs it. As in ProvisionRequest."""
     @_builtins.property
     def environment(self) -> _environment_pb2.EnvironmentConfig:
-        """The recipe, for a session that has no hand. As in ProvisionRequest."""
+        """The recipe, where there is no hand yet. As in ProvisionRequest."""
 
     def __init__(
         self,
@@ -154,10 +165,11 @@ class ExecuteRequest(_message.Message):
         name: _builtins.str = ...,
         input: _builtins.str = ...,
         environment: _environment_pb2.EnvironmentConfig | None = ...,
+        hand: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "environment", b"environment", "generation", b"generation", "input", b"input", "name", b"name", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "environment", b"environment", "generation", b"generation", "hand", b"hand", "input", b"input", "name", b"name", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -249,31 +261,38 @@ Global___CancelResponse: _TypeAlias = CancelResponse  # noqa: Y015
 
 @_typing.final
 class ReleaseRequest(_message.Message):
-    """Ends a session's hand."""
+    """Ends a session's hands."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     PURGE_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    HAND_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     purge: _builtins.bool
-    """The workspace, the journal and the fence go too: the session is deleted."""
+    """The workspaces, the journal and the fence go too: the session is deleted. Of
+    a hand that is named only the workspace goes.
+    """
     generation: _builtins.int
     """The session's last lease generation, when the session has ended: nothing of
     it or of an older one is taken any more. Ignored, with all else that is
     asked, when a newer one has been seen: the session has begun anew.
+    Where a hand is named, the caller's, as in ProvisionRequest.
     """
+    hand: _builtins.str
+    """The one to end. Empty means all of the session's."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         purge: _builtins.bool = ...,
         generation: _builtins.int = ...,
+        hand: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "purge", b"purge", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "hand", b"hand", "purge", b"purge", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -281,7 +300,7 @@ Global___ReleaseRequest: _TypeAlias = ReleaseRequest  # noqa: Y015
 
 @_typing.final
 class ReleaseResponse(_message.Message):
-    """The hand is gone."""
+    """The hands are gone."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -295,3 +314,75 @@ class ReleaseResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseResponse: _TypeAlias = ReleaseResponse  # noqa: Y015
+
+@_typing.final
+class HandOverRequest(_message.Message):
+    """Hands a hand on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    HAND_FIELD_NUMBER: _builtins.int
+    TO_SESSION_ID_FIELD_NUMBER: _builtins.int
+    TO_GENERATION_FIELD_NUMBER: _builtins.int
+    TO_HAND_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The giver."""
+    generation: _builtins.int
+    """The giver's lease generation, as in ProvisionRequest."""
+    hand: _builtins.str
+    """Its name with the giver. Empty is the giver's own."""
+    to_session_id: _builtins.str
+    """The receiver. Both sessions must have been seen here, in the caller's
+    workspace; any other is NOT_FOUND.
+    """
+    to_generation: _builtins.int
+    """The receiver's lease generation, for who works for it; an older one than has
+    been seen is LEASE_LOST. 0 means that the giver acts alone.
+    """
+    to_hand: _builtins.str
+    """Its name with the receiver, who must have none of that name yet
+    (ALREADY_EXISTS). Empty is the receiver's own.
+    """
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        hand: _builtins.str = ...,
+        to_session_id: _builtins.str = ...,
+        to_generation: _builtins.int = ...,
+        to_hand: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "hand", b"hand", "session_id", b"session_id", "to_generation", b"to_generation", "to_hand", b"to_hand", "to_session_id", b"to_session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandOverRequest: _TypeAlias = HandOverRequest  # noqa: Y015
+
+@_typing.final
+class HandOverResponse(_message.Message):
+    """The receiver has it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HAND_ID_FIELD_NUMBER: _builtins.int
+    hand_id: _builtins.str
+    """The sandbox that went along, or empty: the next call gets a new one over the
+    same files.
+    """
+    def __init__(
+        self,
+        *,
+        hand_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hand_id", b"hand_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandOverResponse: _TypeAlias = HandOverResponse  # noqa: Y015

@@ -30,6 +30,10 @@ class HandsServiceStub:
 
     A hand is a sandbox made from a session's environment. It is cattle: it may
     die at any time, and the next call gets a new one. The workspace outlives it.
+
+    A session has one hand of its own, and as many more by name as it asks for,
+    each with a sandbox and a workspace to itself. All of the session's brains and
+    threads may use any of them at once.
     """
 
     def __init__(self, channel):
@@ -58,6 +62,11 @@ class HandsServiceStub:
                 request_serializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.ReleaseRequest.SerializeToString,
                 response_deserializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.ReleaseResponse.FromString,
                 _registered_method=True)
+        self.HandOver = channel.unary_unary(
+                '/drover.hands.v1.HandsService/HandOver',
+                request_serializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.HandOverRequest.SerializeToString,
+                response_deserializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.HandOverResponse.FromString,
+                _registered_method=True)
 
 
 class HandsServiceServicer:
@@ -65,6 +74,10 @@ class HandsServiceServicer:
 
     A hand is a sandbox made from a session's environment. It is cattle: it may
     die at any time, and the next call gets a new one. The workspace outlives it.
+
+    A session has one hand of its own, and as many more by name as it asks for,
+    each with a sandbox and a workspace to itself. All of the session's brains and
+    threads may use any of them at once.
     """
 
     def Provision(self, request, context):
@@ -93,7 +106,20 @@ class HandsServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Release(self, request, context):
-        """Ends a session's hand. With `purge` its workspace and journal go too.
+        """Ends a session's hands, or one of them. With `purge` workspaces go too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HandOver(self, request, context):
+        """Hands a session's hand on to another session of the same workspace: the
+        sandbox as it runs, and its files. From then on the giver's calls to it are
+        refused, with FAILED_PRECONDITION and error_code `hand_handed_over`, until
+        it is handed back. Results that were recorded before are still answered.
+        Refused while a call is under way in it (FAILED_PRECONDITION, `hand_busy`).
+        A repeated request is a success. Whoever dies in the middle of it: exactly
+        one of the two has the hand.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -122,6 +148,11 @@ def add_HandsServiceServicer_to_server(servicer, server):
                     request_deserializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.ReleaseRequest.FromString,
                     response_serializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.ReleaseResponse.SerializeToString,
             ),
+            'HandOver': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandOver,
+                    request_deserializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.HandOverRequest.FromString,
+                    response_serializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.HandOverResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'drover.hands.v1.HandsService', rpc_method_handlers)
@@ -135,6 +166,10 @@ class HandsService:
 
     A hand is a sandbox made from a session's environment. It is cattle: it may
     die at any time, and the next call gets a new one. The workspace outlives it.
+
+    A session has one hand of its own, and as many more by name as it asks for,
+    each with a sandbox and a workspace to itself. All of the session's brains and
+    threads may use any of them at once.
     """
 
     @staticmethod
@@ -235,6 +270,33 @@ class HandsService:
             '/drover.hands.v1.HandsService/Release',
             drover_dot_hands_dot_v1_dot_hands__service__pb2.ReleaseRequest.SerializeToString,
             drover_dot_hands_dot_v1_dot_hands__service__pb2.ReleaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HandOver(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/drover.hands.v1.HandsService/HandOver',
+            drover_dot_hands_dot_v1_dot_hands__service__pb2.HandOverRequest.SerializeToString,
+            drover_dot_hands_dot_v1_dot_hands__service__pb2.HandOverResponse.FromString,
             options,
             channel_credentials,
             insecure,

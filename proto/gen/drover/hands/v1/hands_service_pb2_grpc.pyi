@@ -31,6 +31,10 @@ class HandsServiceStub:
 
     A hand is a sandbox made from a session's environment. It is cattle: it may
     die at any time, and the next call gets a new one. The workspace outlives it.
+
+    A session has one hand of its own, and as many more by name as it asks for,
+    each with a sandbox and a workspace to itself. All of the session's brains and
+    threads may use any of them at once.
     """
 
     @_typing.overload
@@ -51,7 +55,16 @@ class HandsServiceStub:
     tombstone: a later Execute of it answers CANCELLED without running.
     """
     Release: _grpc.UnaryUnaryMultiCallable[_hands_service_pb2.ReleaseRequest, _hands_service_pb2.ReleaseResponse]
-    """Ends a session's hand. With `purge` its workspace and journal go too."""
+    """Ends a session's hands, or one of them. With `purge` workspaces go too."""
+    HandOver: _grpc.UnaryUnaryMultiCallable[_hands_service_pb2.HandOverRequest, _hands_service_pb2.HandOverResponse]
+    """Hands a session's hand on to another session of the same workspace: the
+    sandbox as it runs, and its files. From then on the giver's calls to it are
+    refused, with FAILED_PRECONDITION and error_code `hand_handed_over`, until
+    it is handed back. Results that were recorded before are still answered.
+    Refused while a call is under way in it (FAILED_PRECONDITION, `hand_busy`).
+    A repeated request is a success. Whoever dies in the middle of it: exactly
+    one of the two has the hand.
+    """
 
 @_typing.type_check_only
 class HandsServiceAsyncStub(HandsServiceStub):
@@ -59,6 +72,10 @@ class HandsServiceAsyncStub(HandsServiceStub):
 
     A hand is a sandbox made from a session's environment. It is cattle: it may
     die at any time, and the next call gets a new one. The workspace outlives it.
+
+    A session has one hand of its own, and as many more by name as it asks for,
+    each with a sandbox and a workspace to itself. All of the session's brains and
+    threads may use any of them at once.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -76,13 +93,26 @@ class HandsServiceAsyncStub(HandsServiceStub):
     tombstone: a later Execute of it answers CANCELLED without running.
     """
     Release: _aio.UnaryUnaryMultiCallable[_hands_service_pb2.ReleaseRequest, _hands_service_pb2.ReleaseResponse]  # type: ignore[assignment]
-    """Ends a session's hand. With `purge` its workspace and journal go too."""
+    """Ends a session's hands, or one of them. With `purge` workspaces go too."""
+    HandOver: _aio.UnaryUnaryMultiCallable[_hands_service_pb2.HandOverRequest, _hands_service_pb2.HandOverResponse]  # type: ignore[assignment]
+    """Hands a session's hand on to another session of the same workspace: the
+    sandbox as it runs, and its files. From then on the giver's calls to it are
+    refused, with FAILED_PRECONDITION and error_code `hand_handed_over`, until
+    it is handed back. Results that were recorded before are still answered.
+    Refused while a call is under way in it (FAILED_PRECONDITION, `hand_busy`).
+    A repeated request is a success. Whoever dies in the middle of it: exactly
+    one of the two has the hand.
+    """
 
 class HandsServiceServicer(metaclass=_abc_1.ABCMeta):
     """Sandboxes, and all that a brain can do to the world.
 
     A hand is a sandbox made from a session's environment. It is cattle: it may
     die at any time, and the next call gets a new one. The workspace outlives it.
+
+    A session has one hand of its own, and as many more by name as it asks for,
+    each with a sandbox and a workspace to itself. All of the session's brains and
+    threads may use any of them at once.
     """
 
     @_abc_1.abstractmethod
@@ -122,6 +152,21 @@ class HandsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hands_service_pb2.ReleaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hands_service_pb2.ReleaseResponse, _abc.Awaitable[_hands_service_pb2.ReleaseResponse]]:
-        """Ends a session's hand. With `purge` its workspace and journal go too."""
+        """Ends a session's hands, or one of them. With `purge` workspaces go too."""
+
+    @_abc_1.abstractmethod
+    def HandOver(
+        self,
+        request: _hands_service_pb2.HandOverRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hands_service_pb2.HandOverResponse, _abc.Awaitable[_hands_service_pb2.HandOverResponse]]:
+        """Hands a session's hand on to another session of the same workspace: the
+        sandbox as it runs, and its files. From then on the giver's calls to it are
+        refused, with FAILED_PRECONDITION and error_code `hand_handed_over`, until
+        it is handed back. Results that were recorded before are still answered.
+        Refused while a call is under way in it (FAILED_PRECONDITION, `hand_busy`).
+        A repeated request is a success. Whoever dies in the middle of it: exactly
+        one of the two has the hand.
+        """
 
 def add_HandsServiceServicer_to_server(servicer: HandsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
