@@ -52,6 +52,7 @@ def create(
         primary_thread_id=ids("sthr"),
         created_at=now,
         updated_at=now,
+        self_hosted=details.environment.HasField("self_hosted"),
     )
     thread = ThreadState(state.primary_thread_id, state.id, created_at=now, updated_at=now)
     queued = accept_initial(state, initial, ids)
@@ -93,7 +94,8 @@ def archive(tx: Transaction, ref: SessionRef, ids: IdSource) -> tuple[Snapshot, 
         tx.append(state.id, entries)
     state.archived_at = state.updated_at = now
     tx.save(state)
-    tx.request_release(ref, state.generation, purge=False)
+    if not state.self_hosted:  # its workers' machines are not ours to clear
+        tx.request_release(ref, state.generation, purge=False)
     news = News(
         ref,
         stamped=[entry.event for entry in entries],
@@ -146,7 +148,8 @@ def delete(tx: Transaction, ref: SessionRef) -> News:
         raise not_found(ref)
     check_idle(state, "deleted")
     tx.remove(ref.session_id)
-    tx.request_release(ref, state.generation, purge=True)
+    if not state.self_hosted:
+        tx.request_release(ref, state.generation, purge=True)
     fenced = lease.is_live(state, tx.now())
     return deleted(ref, max(tx.now(), state.head_at), fenced=fenced)
 

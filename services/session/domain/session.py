@@ -109,8 +109,9 @@ class SessionState:
 
     `head_seq` is the log's last position and `head_at` its stamp, `inbox_tail` the last position
     given in the inbox. `unanswered` counts the calls that wait for a client: asked ones without a
-    confirmation and custom ones without a result. `lease_expires_at` is unset while no lease is
-    held. Times are microseconds since 1970 by the database's clock.
+    confirmation, custom ones and those for workers without a result. `lease_expires_at` is unset
+    while no lease is held. `self_hosted` says of the session's environment that workers run its
+    tools. Times are microseconds since 1970 by the database's clock.
     """
 
     id: str
@@ -133,6 +134,7 @@ class SessionState:
     holder: str = ""
     lease_expires_at: int | None = None
     usage: bytes = b""
+    self_hosted: bool = False
 
     @property
     def ref(self) -> SessionRef:
@@ -186,6 +188,7 @@ class SessionState:
             self.holder,
             self.lease_expires_at,
             self.usage,
+            self.self_hosted,
         )
 
 

@@ -111,6 +111,7 @@ def restore(
         updated_at=micros(snapshot.updated_at, "session.updated_at"),
         activity=_restored_activity(snapshot.activity, "session.activity"),
         generation=snapshot.generation,
+        self_hosted=snapshot.environment.HasField("self_hosted"),
     )
     if snapshot.HasField("archived_at"):
         state.archived_at = micros(snapshot.archived_at, "session.archived_at")

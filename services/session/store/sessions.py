@@ -281,6 +281,7 @@ def restored(row: SessionRow) -> SessionState:
         holder=row[22],
         lease_expires_at=row[23],
         usage=row[24],
+        self_hosted=bool(row[25]),
     )
 
 
@@ -318,6 +319,7 @@ def stored(state: SessionState) -> SessionRow:
         state.holder,
         state.lease_expires_at,
         state.usage,
+        state.self_hosted,
     )
 
 

@@ -20,6 +20,7 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    false,
     text,
 )
 
@@ -58,6 +59,7 @@ sessions = Table(
     Column("holder", String, nullable=False),
     Column("lease_expires_at", BigInteger),
     Column("usage", LargeBinary, nullable=False),
+    Column("self_hosted", Boolean, nullable=False, server_default=false()),
 )
 Index("sessions_by_age", sessions.c.workspace_id, sessions.c.created_at, sessions.c.id)
 Index(
@@ -180,4 +182,63 @@ releases = Table(
     Column("due_at", BigInteger, nullable=False),
     # Of the session's last lease.
     Column("generation", BigInteger, nullable=False, server_default=text("0")),
+)
+
+# What workers of self-hosted environments poll for. One that has not stopped is its session's only.
+work_items = Table(
+    "work_items",
+    metadata,
+    Column("id", String, primary_key=True),
+    _session_id(),
+    Column("workspace_id", String, nullable=False),
+    Column("environment_id", String, nullable=False),
+    Column("state", SmallInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("queued_at", BigInteger, nullable=False),
+    # Of those that wait: how often it was handed out without an acknowledgement, and when last.
+    Column("handed_out", Integer, nullable=False),
+    Column("handed_at", BigInteger),
+    Column("acknowledged_at", BigInteger),
+    Column("started_at", BigInteger),
+    Column("heartbeat_at", BigInteger),
+    Column("stop_requested_at", BigInteger),
+    Column("stopped_at", BigInteger),
+    Column("lease_expires_at", BigInteger),
+    Column("ttl_seconds", Integer, nullable=False),
+    # SHA-256 of the token of the last poll.
+    Column("token_digest", LargeBinary),
+    Column("worker_id", String, nullable=False),
+    Column("metadata", String, nullable=False),
+)
+Index("work_items_by_age", work_items.c.environment_id, work_items.c.created_at, work_items.c.id)
+Index("work_items_by_token", work_items.c.token_digest, unique=True)
+Index(
+    "work_items_that_live",
+    work_items.c.session_id,
+    unique=True,
+    sqlite_where=text("state < 5"),
+    postgresql_where=text("state < 5"),
+)
+Index("work_items_by_session", work_items.c.session_id)
+Index(
+    "work_items_that_wait",
+    work_items.c.environment_id,
+    work_items.c.queued_at,
+    sqlite_where=text("state = 1"),
+    postgresql_where=text("state = 1"),
+)
+Index(
+    "work_items_with_a_lease",
+    work_items.c.lease_expires_at,
+    sqlite_where=text("lease_expires_at IS NOT NULL"),
+    postgresql_where=text("lease_expires_at IS NOT NULL"),
+)
+
+# Who has polled for work, by the names that workers give themselves.
+work_pollers = Table(
+    "work_pollers",
+    metadata,
+    Column("environment_id", String, primary_key=True),
+    Column("worker_id", String, primary_key=True),
+    Column("seen_at", BigInteger, nullable=False),
 )

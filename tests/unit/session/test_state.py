@@ -27,6 +27,7 @@ FULL = SessionState(
     holder="brain",
     lease_expires_at=16,
     usage=b"17",
+    self_hosted=True,
 )
 
 
