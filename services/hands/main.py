@@ -6,9 +6,9 @@ import asyncio
 import os
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from chassis import lifecycle
 from chassis.clock import SystemClock
@@ -21,6 +21,7 @@ from services.hands.backends.choice import Choice
 from services.hands.backends.docker.settings import DEFAULT_HOST, EngineSettings
 from services.hands.backends.local import LocalBackend
 from services.hands.disk import DiskLimits, DiskWatcher
+from services.hands.domain import protections
 from services.hands.domain.limits import MIB, Limits
 from services.hands.executor import Executor
 from services.hands.pool import Pool, PoolSize
@@ -44,6 +45,11 @@ _DRAIN_SECONDS: Final = 2.0
 
 def _half_the_processors() -> float:
     return max(1.0, (os.cpu_count() or 1) / 2)
+
+
+def _protections(text: str) -> str:
+    protections.minimum(text)
+    return text
 
 
 class HandsSettings(DatabaseSettings):
@@ -95,6 +101,11 @@ class HandsSettings(DatabaseSettings):
     sandbox_runc_minimum: str = Field(
         default="", description="The oldest version of runc that is taken; default any."
     )
+    sandbox_minimum: Annotated[str, AfterValidator(_protections)] = Field(
+        default=protections.DEFAULT,
+        description="Protections without which no sandbox starts: isolated, limited, separate, "
+        "own-kernel, or names of single ones, separated by commas (docs/sandboxes.md).",
+    )
 
     def limits(self) -> Limits:
         """What one sandbox may use."""
@@ -132,7 +143,9 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     backend = Choice(
         directory,
         {
-            "local": partial(LocalBackend, directory),
+            "local": partial(
+                LocalBackend, directory, protections.minimum(settings.sandbox_minimum)
+            ),
             "docker": partial(_docker, directory, settings),
         },
         settings.sandbox,
@@ -183,6 +196,7 @@ def _docker(directory: Path, settings: HandsSettings) -> Backend:
         runtime=settings.sandbox_runtime,
         engine_minimum=settings.sandbox_engine_minimum,
         runc_minimum=settings.sandbox_runc_minimum,
+        minimum=protections.minimum(settings.sandbox_minimum),
     )
     return DockerBackend(directory, engine)
 

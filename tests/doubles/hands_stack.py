@@ -124,7 +124,8 @@ class Sandboxes:
 
     def backend(self, directory: Path, **settings: Any) -> Any:
         if self.kind == "local":
-            return LocalBackend(directory)
+            # What it protects against is asserted, not tried at each start.
+            return LocalBackend(directory, minimum=frozenset())
         given = {"host": self.host, "image": IMAGE, "runtime": self.runtime, **settings}
         return DockerBackend(directory, EngineSettings(**given))
 
@@ -152,7 +153,7 @@ async def hands_stack(
     async with PromptExit() as stack:
         database = await open_database(f"sqlite:///{directory}/hands.db", SCHEMA)
         stack.push_async_callback(database.close)
-        backend = backend or LocalBackend(directory / "hands")
+        backend = backend or Sandboxes("local").backend(directory / "hands")
         stack.push_async_callback(backend.close)
         await backend.start()
         workspaces = Workspaces(directory / "hands", privileged=os.geteuid() == 0)

@@ -16,7 +16,7 @@ from services.hands.backends.etc_files import HOSTNAME, MOUNTED, USER
 from services.hands.backends.port import BackendUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from services.hands.backends.port import SandboxSpec
 
@@ -24,6 +24,12 @@ PYTHONS: Final = ("/usr/bin/python3", "/usr/local/bin/python3")
 """Where the system's Python may be: under /usr, which is all that a sandbox sees of the host."""
 _PRIVATE: Final = ("/usr/local/etc",)
 """Where programs under /usr keep what is the host's own: configuration, and tokens in it."""
+_MASKED: Final = (
+    *("cmdline", "interrupts", "kcore", "key-users", "keys", "latency_stats", "sched_debug"),
+    "timer_list",
+)
+"""Files of /proc that tell of the host what no program needs: container engines mask most of them
+too. An empty device stands in their place."""
 _SYSTEM: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 ADVICE: Final = (
     "Unprivileged user namespaces must be allowed: see sysctl kernel.unprivileged_userns_clone, "
@@ -103,6 +109,7 @@ def arguments(
         *("--ro-bind", str(at(etc)), "/etc"),
         *(word for name in MOUNTED for word in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")),
         *("--proc", "/proc", "--dev", "/dev"),
+        *(word for name in _masked() for word in ("--dev-bind", "/dev/null", name)),
         *_tmpfs("/dev/shm", inside.SHARED_MEMORY, "1777"),  # noqa: S108  # the sandbox's own
         *_tmpfs("/tmp", spec.limits.tmp_bytes, "1777"),  # noqa: S108  # the sandbox's own
         *_tmpfs("/run", inside.RUN_BYTES, "0755"),
@@ -119,6 +126,10 @@ def arguments(
 def command(python: str) -> Sequence[str]:
     """What runs in the sandbox."""
     return (python, *inside.AGENT)
+
+
+def _masked() -> Iterator[str]:
+    return (f"/proc/{name}" for name in _MASKED if os.path.exists(f"/proc/{name}"))  # noqa: PTH110
 
 
 def _system(name: str) -> list[str]:

@@ -75,6 +75,11 @@ class ControlGroups:
         """Whether the groups limit memory."""
         return "memory" in self._parents
 
+    @property
+    def controllers(self) -> frozenset[str]:
+        """What the groups bound: of memory, pids and cpu."""
+        return frozenset(self._parents)
+
     @classmethod
     def find(cls, name: str, root: Path = _DEFAULT_ROOT) -> ControlGroups:
         """The hierarchies that are writable; without any, groups that hold nothing.

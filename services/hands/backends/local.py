@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from services.hands.backends import agent_files, bubblewrap, etc_files, lock, seccomp
+from services.hands.backends import agent_files, bubblewrap, etc_files, lock, seccomp, trial
 from services.hands.backends.cgroup import ControlGroups, Group
 from services.hands.backends.launcher import Launcher
 from services.hands.backends.marks import Marks
-from services.hands.backends.port import BackendUnavailable
+from services.hands.backends.port import BackendUnavailable, SandboxSpec, Volume
 from services.hands.backends.process import Handle, ProcessId, children
+from services.hands.domain.limits import Limits
+from services.hands.domain.protections import DEFAULT, LEVELS, Protection, shortfall
+from services.hands.workspace import LAST_OWNER
 
 if TYPE_CHECKING:
     import subprocess
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from services.hands.backends.launcher import Started
-    from services.hands.backends.port import SandboxSpec
 
 _KILL_SECONDS: Final = 5.0
 _STREAM_BUFFER: Final = 256 * 1024
@@ -37,11 +39,18 @@ _log = structlog.get_logger("hands.local")
 
 
 class LocalBackend:
-    """Starts sandboxes below `directory`, which holds the volumes too."""
+    """Starts sandboxes below `directory`, which holds the volumes too.
+
+    None is started where one of the protections of `minimum` does not hold, which a trial at the
+    start finds out; an empty one is not tried. `protections` says what it found: of each why it
+    does not hold, nothing where it does.
+    """
 
     name = "local"
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, minimum: frozenset[Protection] = LEVELS[DEFAULT]) -> None:
+        self._minimum = minimum
+        self.protections: Mapping[Protection, str] = {}
         self._directory = directory.absolute()
         self._privileged = os.geteuid() == 0
         self._launcher = Launcher(self._directory, privileged=self._privileged)
@@ -68,6 +77,7 @@ class LocalBackend:
                 copy = await asyncio.to_thread(_reachable, self._program, self._directory / "bin")
                 if copy is not None:
                     self._program = self._launcher.at(copy)
+            await self._check()
         except BackendUnavailable as error:
             self._unavailable = str(error)
             _log.warning("sandboxes_unavailable", reason=self._unavailable)
@@ -83,6 +93,60 @@ class LocalBackend:
             )
         if self._unavailable or self._program is None:
             raise BackendUnavailable(self._unavailable)
+        group = None
+        try:
+            group = self._make_group(spec)
+            started = await self._start(spec, bubblewrap.command(self._python))
+        except OSError as error:
+            if group is not None:
+                group.remove()
+            raise BackendUnavailable(f"bubblewrap did not start: {error.strerror}") from error
+        return await LocalSandbox.open(started, spec, group, self._marks)
+
+    async def examine(self) -> Mapping[Protection, str]:
+        """What a trial sandbox protects against. Raises `BackendUnavailable`."""
+        if self._program is None:
+            raise BackendUnavailable(self._unavailable)
+        owner = LAST_OWNER if self._privileged else None  # no session's
+        volume = Volume(self._directory / "trial", owner)
+        await asyncio.to_thread(_lay_out, volume)
+        spec = SandboxSpec("trial", volume, Limits())
+        group = self._make_group(spec)
+        process = None
+        try:
+            started = await self._start(spec, (self._python, "-I", "-S", "-c", trial.PROGRAM))
+            process = Handle.open(started.process.pid)
+            with started.stream:
+                inside = await trial.told(started)
+                inner = [pid for first in children(started.process.pid) for pid in children(first)]
+                groups: frozenset[str] = frozenset()
+                if group is not None and inner:
+                    await asyncio.to_thread(group.add, inner)
+                    groups = trial.grouped(inner[0], spec.hand_id, self._groups.controllers)
+                user = trial.user_of(started.process.pid)
+            return trial.held(trial.Facts(inside, groups, user))
+        except (OSError, ValueError) as error:
+            raise BackendUnavailable(
+                f"a trial sandbox did not start: {error}. {bubblewrap.ADVICE}"
+            ) from error
+        finally:
+            if process is not None:
+                await _end([process])
+                started.process.wait()
+            if group is not None:
+                group.remove()
+            shutil.rmtree(volume.root, ignore_errors=True)
+
+    async def close(self) -> None:
+        """Ends the launcher's thread."""
+        await self._launcher.close()
+        self._groups.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    async def _start(self, spec: SandboxSpec, command: Sequence[str]) -> Started:
+        """Starts a command in a sandbox. Raises `OSError`."""
         at = self._launcher.at
         told = bubblewrap.arguments(
             spec, agent=self._directory / "agent", etc=self._directory / "etc", at=at
@@ -92,24 +156,17 @@ class LocalBackend:
         if self._filter is not None:
             files.append(self._filter)
             program += ["--seccomp", 1]
-        program += ["--", *bubblewrap.command(self._python)]
-        group = None
-        try:
-            group = self._make_group(spec)
-            started = await self._launcher.start(program, files, user=spec.volume.owner)
-        except OSError as error:
-            if group is not None:
-                group.remove()
-            raise BackendUnavailable(f"bubblewrap did not start: {error.strerror}") from error
-        return await LocalSandbox.open(started, spec, group, self._marks)
+        program += ["--", *command]
+        return await self._launcher.start(program, files, user=spec.volume.owner)
 
-    async def close(self) -> None:
-        """Ends the launcher's thread."""
-        await self._launcher.close()
-        self._groups.close()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+    async def _check(self) -> None:
+        """Raises `BackendUnavailable` where less than the minimum holds."""
+        if self._minimum:
+            self.protections = await self.examine()
+        if lacking := shortfall(self._minimum, self.protections):
+            raise BackendUnavailable(
+                f"local sandboxes have less than DROVER_SANDBOX_MINIMUM here. {lacking}"
+            )
 
     def _make_group(self, spec: SandboxSpec) -> Group | None:
         if not self._groups.bounds_memory:
@@ -256,6 +313,13 @@ async def _end(handles: Sequence[Handle]) -> None:
     for handle in handles:
         await asyncio.wait_for(handle.ended(), _KILL_SECONDS)
         handle.close()
+
+
+def _lay_out(volume: Volume) -> None:
+    for source, _, _ in volume.mounts:
+        source.mkdir(parents=True, exist_ok=True)
+        if volume.owner is not None:
+            os.chown(source, volume.owner, volume.owner)
 
 
 def _reachable(program: Path, directory: Path) -> Path | None:

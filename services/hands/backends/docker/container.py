@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 INSTALLATION: Final = "drover.installation"
 HAND: Final = "drover.hand"
 _ENGINE_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+# The engine's own list, and what else /proc says of the host that no program needs.
+_MASKED: Final = (
+    *("/proc/asound", "/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
+    *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi"),
+    *("/sys/firmware", "/sys/devices/virtual/powercap"),
+    *("/proc/cmdline", "/proc/interrupts", "/proc/key-users"),
+)
 _BILLION: Final = 1_000_000_000
 # A kernel in user space has threads of its own, which count: with too few it dies at its start.
 _RUNTIME_THREADS: Final = 256
@@ -64,6 +71,8 @@ def configuration(
         # The user is the volume's, as the host counts: an engine that maps users does not here.
         "UsernsMode": "host",
         "IpcMode": "private",
+        "CgroupnsMode": "private",
+        "MaskedPaths": [*_MASKED],
         "PidsLimit": limits.processes,
         "Memory": limits.memory_bytes,
         "NanoCpus": int(min(limits.cpus, machine.processors) * _BILLION),
@@ -114,7 +123,7 @@ def configuration(
 
 _COMPARED: Final = (
     *("NetworkMode", "Privileged", "CapDrop", "ReadonlyRootfs", "PidsLimit", "Memory", "NanoCpus"),
-    *("UsernsMode", "IpcMode", "MemorySwap", "Runtime"),
+    *("UsernsMode", "IpcMode", "CgroupnsMode", "MemorySwap", "Runtime"),
 )
 _EMPTY: Final = ("CapAdd", "Devices", "DeviceRequests", "GroupAdd", "VolumesFrom", "PidMode")
 
@@ -128,6 +137,8 @@ def weaker(wanted: Mapping[str, Any], inspected: Mapping[str, Any]) -> Sequence[
         if key in asked and has.get(key) != asked[key]
     ]
     found += [f"{key} is {json.dumps(has[key])}" for key in _EMPTY if has.get(key)]
+    masked = set(has.get("MaskedPaths") or [])
+    found += [f"{path} is not masked" for path in asked["MaskedPaths"] if path not in masked]
     options = has.get("SecurityOpt") or []
     if not any(option in {"no-new-privileges", "no-new-privileges:true"} for option in options):
         found.append(f"SecurityOpt is {json.dumps(options)}")

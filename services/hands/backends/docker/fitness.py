@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 from services.hands.backends.docker.container import Machine
 from services.hands.backends.docker.settings import SOCKET
 from services.hands.backends.port import BackendUnavailable
+from services.hands.domain.protections import Protection, shortfall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from services.hands.backends.docker.settings import EngineSettings
 
+_OWN_KERNEL: Final = ("runsc", "kata")
 _LIMITS: Final = {
     "MemoryLimit": "memory",
     "PidsLimit": "the number of processes",
@@ -56,7 +59,29 @@ def check(info: Mapping[str, Any], version: Mapping[str, Any], settings: EngineS
     parts = {part.get("Name"): str(part.get("Version")) for part in version.get("Components") or ()}
     _at_least("it", str(version.get("Version")), settings.engine_minimum)
     _at_least("its runc", parts.get("runc", ""), settings.runc_minimum)
+    if lacking := shortfall(settings.minimum, held(runtimes, settings)):
+        raise BackendUnavailable(
+            f"docker sandboxes have less than DROVER_SANDBOX_MINIMUM here. {lacking}"
+        )
     return Machine(int(info.get("NCPU") or 1), bool(info.get("SwapLimit")))
+
+
+def held(runtimes: Mapping[str, Any], settings: EngineSettings) -> dict[Protection, str]:
+    """Of each protection why it does not hold, nothing where it does.
+
+    What `check` and `container.weaker` let pass has most of them.
+    """
+    rows = dict.fromkeys(Protection, "")
+    if os.geteuid() != 0:
+        rows[Protection.USERS] = "run Drover as root: only root can give each session a user"
+    runtime = runtimes.get(settings.runtime) or {}
+    program = f"{settings.runtime} {runtime.get('path', '')}".lower()
+    if not settings.runtime or not any(name in program for name in _OWN_KERNEL):
+        rows[Protection.KERNEL] = (
+            "set DROVER_SANDBOX_RUNTIME to one of the engine's runtimes with a kernel of its own, "
+            "such as runsc"
+        )
+    return rows
 
 
 def check_image(name: str, image: Mapping[str, Any] | None) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from services.hands.domain.protections import Protection
 
 SOCKET: Final = "unix://"
 DEFAULT_HOST: Final = f"{SOCKET}/var/run/docker.sock"
@@ -13,7 +16,8 @@ DEFAULT_HOST: Final = f"{SOCKET}/var/run/docker.sock"
 class EngineSettings:
     """`host` is a URL as in DOCKER_HOST; `runtime` is one that the engine knows, its own if empty.
 
-    The minimums are versions of the engine and of runc; empty takes any.
+    The minimums are versions of the engine and of runc; empty takes any. `minimum` is the
+    protections without which no sandbox is started.
     """
 
     host: str
@@ -23,3 +27,4 @@ class EngineSettings:
     runc_minimum: str = ""
     threads: int = 8
     seconds: float = 20.0
+    minimum: frozenset[Protection] = frozenset()
