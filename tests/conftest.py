@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 
 import pytest
 
-from tests.doubles.docker_engine import Engine, lacking, running_engine
+from tests.doubles.docker_engine import Engine, lacking, one_for_all, reserved, shared_engine
 from tests.doubles.postgres import Cluster, shared_cluster
 from tests.doubles.standing import Watch
 from tests.e2e.stack import Stack, running_stack
 
 _WATCH = pytest.StashKey[Watch]()
+_WHOLE_RUN = pytest.StashKey[ExitStack]()
 _TELL_BEFORE = 5.0
 """Seconds before a test's time is up when it is told where everything stands."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_WATCH] = Watch()
+    # Of several processes this is the first, whose environment the others have.
+    config.stash[_WHOLE_RUN] = whole_run = ExitStack()
+    whole_run.enter_context(one_for_all())
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_WHOLE_RUN].close()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -41,11 +50,19 @@ def postgres() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def docker_engine() -> Iterator[Engine]:
-    """One container engine for every test that does not break it."""
+def docker_engine() -> Engine:
+    """One container engine for every test that does not break it, whichever process it runs in."""
     if why := lacking():
         pytest.skip(f"no container engine for tests: {why}")
-    with running_engine() as engine:
+    return shared_engine()
+
+
+@pytest.fixture
+def own_engine(docker_engine: Engine) -> Iterator[Engine]:
+    """A container engine for a test that breaks it."""
+    with reserved() as engine:
+        engine.start()
+        engine.take_image(docker_engine)
         yield engine
 
 

@@ -214,27 +214,26 @@ async def test_workspace_goes_from_one_backend_to_the_other_byte_for_byte(
 
 
 async def test_engine_killed_in_a_call_leaves_nothing_running_and_the_work_is_there(
-    hands: HandsStack, docker_engine: Engine
+    own_engine: Engine, tmp_path: Path
 ) -> None:
     """F6, with the engine gone too: what cannot be asked for is killed all the same."""
-    await hands.bash("echo kept >f")
-    asked = asyncio.create_task(hands.run("bash", command="touch begun; sleep 1000"))
-    volume = hands.pool._workspaces.find("sesn_1")
-    assert volume is not None
-    await eventually((volume.root / "workspace" / "begun").exists)
-    processes = hands.processes()
-    await asyncio.to_thread(docker_engine.kill)
-    try:
+    async with Sandboxes("docker", own_engine.host).stack(tmp_path) as hands:
+        await hands.bash("echo kept >f")
+        asked = asyncio.create_task(hands.run("bash", command="touch begun; sleep 1000"))
+        volume = hands.pool._workspaces.find("sesn_1")
+        assert volume is not None
+        await eventually((volume.root / "workspace" / "begun").exists)
+        processes = hands.processes()
+        await asyncio.to_thread(own_engine.kill)
         result = await asked
         assert result.verdict == VERDICT_OUTCOME_UNKNOWN
         assert "no container engine answers" in text(result)
         assert not any(map(running, processes))
         refused = await hands.run("bash", command="true")
         assert refused.verdict == VERDICT_NOT_RUN
-    finally:
-        await asyncio.to_thread(docker_engine.start)
-    assert await hands.bash("cat f") == "kept"
-    assert len(left(docker_engine, hands).split()) == 1
+        await asyncio.to_thread(own_engine.start)
+        assert await hands.bash("cat f") == "kept"
+        assert len(left(own_engine, hands).split()) == 1
 
 
 def left(engine: Engine, hands: HandsStack) -> str:
