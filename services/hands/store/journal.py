@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import bindparam, delete, func, insert, literal, select, update
+from sqlalchemy import bindparam, delete, insert, literal, select, update
 
+from chassis.context import current_call
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
-from services.hands.domain import fence
 from services.hands.domain.execution import Begun, Record, Step, begin, cancelled
-from services.hands.store import tables
+from services.hands.store import fences, tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,16 +19,10 @@ if TYPE_CHECKING:
     from chassis.clock import Clock
     from storage import Database
 
-_calls, _fences, _ended = tables.executions, tables.fences, tables.ended
+_calls, _ended = tables.executions, tables.ended
 _this_session = _calls.c.session_id == bindparam("session")
 _this_call = _this_session & (_calls.c.call_id == bindparam("call"))
-_this_fence = _fences.c.session_id == bindparam("session")
 
-# The fence's row is the session's lock, where the engine lets writers run beside each other.
-_READ_FENCE: Final = select(_fences.c.generation).where(_this_fence).with_for_update()
-_LOCK: Final = select(func.pg_advisory_xact_lock(bindparam("number")))
-_RAISE_FENCE: Final = update(_fences).where(_this_fence).values(generation=bindparam("highest"))
-_ADD_FENCE: Final = insert(_fences)
 # Locked: a result that is on its way must not come between what is read and what is made of it.
 _READ: Final = (
     select(_calls.c.tool, _calls.c.generation, _calls.c.starts, _calls.c.result)
@@ -55,8 +48,6 @@ _RAN: Final = (
     .limit(1)
 )
 _PURGE: Final = delete(_calls).where(_this_session)
-_PURGE_FENCE: Final = delete(_fences).where(_this_fence)
-_READ_ENDED: Final = select(_ended.c.generation).where(_ended.c.session_hash == bindparam("hash"))
 _ADD_ENDED: Final = insert(_ended)
 _FORGET_ENDED: Final = delete(_ended).where(
     (_ended.c.session_hash == bindparam("hash")) | (_ended.c.ended_at < bindparam("before"))
@@ -77,9 +68,10 @@ class SqlJournal:
         """Records that a call starts, unless it has a result or must not run again."""
         key = {"session": session_id, "call": call_id}
         now = self._now()
+        workspace = current_call().workspace_id
 
         def write(connection: Connection) -> Begun:
-            _advance(connection, session_id, generation)
+            fences.advance(connection, session_id, generation, workspace)
             found = _found(connection, key)
             begun = begin(found, tool, generation)
             record = begun.record
@@ -124,7 +116,7 @@ class SqlJournal:
         tombstone = Record(tool="", generation=generation, starts=0, result=cancelled())
 
         def write(connection: Connection) -> None:
-            _advance(connection, session_id, generation)
+            fences.advance(connection, session_id, generation)
             for call_id in dict.fromkeys(call_ids):
                 if _found(connection, {"session": session_id, "call": call_id}) is None:
                     row = _row(session_id, call_id, tombstone, now)
@@ -134,20 +126,25 @@ class SqlJournal:
 
     async def fence(self, session_id: str, generation: int) -> None:
         """Only checks and advances the fence."""
-        await self._database.write(lambda connection: _advance(connection, session_id, generation))
+        workspace = current_call().workspace_id
+        await self._database.write(
+            lambda connection: fences.advance(connection, session_id, generation, workspace)
+        )
 
     async def end(self, session_id: str, generation: int) -> None:
         """Takes nothing of `generation`, or of an older one, any more."""
-        await self.fence(session_id, generation + 1)
+        await self._database.write(
+            lambda connection: fences.advance(connection, session_id, generation + 1)
+        )
 
     async def purge(self, session_id: str, generation: int) -> None:
         """Forgets the session, its fence included, but for what the fence refused."""
-        now, name = self._now(), _hashed(session_id)
+        now, name = self._now(), fences.hashed(session_id)
 
         def write(connection: Connection) -> None:
-            _highest(connection, session_id)
+            fences.find(connection, session_id)
             connection.execute(_PURGE, {"session": session_id})
-            connection.execute(_PURGE_FENCE, {"session": session_id})
+            fences.purge(connection, session_id)
             connection.execute(_FORGET_ENDED, {"hash": name, "before": now - _REMEMBERED})
             if generation:
                 row = {"session_hash": name, "generation": generation + 1, "ended_at": now}
@@ -157,34 +154,6 @@ class SqlJournal:
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp() * 1_000_000)
-
-
-def _advance(connection: Connection, session_id: str, generation: int) -> None:
-    highest = _highest(connection, session_id)
-    if highest is None:
-        ended = connection.execute(_READ_ENDED, {"hash": _hashed(session_id)}).scalar()
-        advanced = fence.advance(ended or 0, generation)
-    else:
-        advanced = fence.advance(highest, generation)
-    if highest is None:
-        if advanced:
-            connection.execute(_ADD_FENCE, {"session_id": session_id, "generation": advanced})
-    elif advanced > highest:
-        connection.execute(_RAISE_FENCE, {"session": session_id, "highest": advanced})
-
-
-def _highest(connection: Connection, session_id: str) -> int | None:
-    """The session's fence, if it has one, locked in any case."""
-    highest: int | None = connection.execute(_READ_FENCE, {"session": session_id}).scalar()
-    if highest is None and connection.dialect.name == "postgresql":
-        number = int.from_bytes(_hashed(session_id)[:8], "big", signed=True)
-        connection.execute(_LOCK, {"number": number})
-        highest = connection.execute(_READ_FENCE, {"session": session_id}).scalar()
-    return highest
-
-
-def _hashed(session_id: str) -> bytes:
-    return sha256(session_id.encode()).digest()
 
 
 def _found(connection: Connection, key: dict[str, str]) -> Record | None:

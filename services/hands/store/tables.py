@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
 
 metadata = MetaData()
 
-# The newest lease generation that each session's hands have seen.
+# The newest lease generation that each session's hands have seen, and the workspace that its
+# brains work for: null where none has come since that is kept.
 fences = Table(
     "fences",
     metadata,
     Column("session_id", String(128), primary_key=True),
     Column("generation", BigInteger, nullable=False),
+    Column("workspace_id", String(128)),
 )
 
 # Fences of sessions that are gone, under a hash of their name.
@@ -35,5 +48,19 @@ executions = Table(
     Column("started_at", BigInteger, nullable=False),  # microseconds since the epoch
     Column("ended_at", BigInteger),
     Column("result", LargeBinary),
+    sqlite_with_rowid=False,
+)
+
+# Hands that are another session's now, under the address that they had.
+handovers = Table(
+    "handovers",
+    metadata,
+    Column("session_id", String(128), primary_key=True),
+    Column("hand", String(64), primary_key=True),
+    Column("to_session_id", String(128), nullable=False),
+    Column("to_hand", String(64), nullable=False),
+    Column("settled", Boolean, nullable=False),
+    Column("begun_at", BigInteger, nullable=False),  # microseconds since the epoch
+    Index("ix_handovers_settled", "settled"),
     sqlite_with_rowid=False,
 )

@@ -1,0 +1,80 @@
+"""The sessions' fences in the database, and the workspaces that they belong to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import bindparam, delete, func, insert, select, update
+
+from services.hands.domain import fence
+from services.hands.store import tables
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_fences, _ended = tables.fences, tables.ended
+_this = _fences.c.session_id == bindparam("session")
+
+# The fence's row is the session's lock, where the engine lets writers run beside each other.
+_READ: Final = select(_fences.c.generation, _fences.c.workspace_id).where(_this).with_for_update()
+_LOCK: Final = select(func.pg_advisory_xact_lock(bindparam("number")))
+_RAISE: Final = (
+    update(_fences)
+    .where(_this)
+    .values(generation=bindparam("highest"), workspace_id=bindparam("workspace"))
+)
+_ADD: Final = insert(_fences)
+_PURGE: Final = delete(_fences).where(_this)
+_READ_ENDED: Final = select(_ended.c.generation).where(_ended.c.session_hash == bindparam("hash"))
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The newest generation seen of a session, and its workspace; empty where it is not known."""
+
+    generation: int
+    workspace_id: str
+
+
+def advance(
+    connection: Connection, session_id: str, generation: int, workspace_id: str = ""
+) -> None:
+    """Takes a generation, which may not be older than the newest seen. Raises LEASE_LOST.
+
+    A workspace is kept with a generation that is new, of whoever spoke for the session then.
+    """
+    found = find(connection, session_id)
+    if found is None:
+        ended = connection.execute(_READ_ENDED, {"hash": hashed(session_id)}).scalar()
+        row = {
+            "session_id": session_id,
+            "generation": fence.advance(ended or 0, generation),
+            "workspace_id": workspace_id or None,
+        }
+        connection.execute(_ADD, row)
+    elif fence.advance(found.generation, generation) > found.generation:
+        workspace = workspace_id or found.workspace_id or None
+        values = {"session": session_id, "highest": generation, "workspace": workspace}
+        connection.execute(_RAISE, values)
+
+
+def find(connection: Connection, session_id: str) -> Fence | None:
+    """The session's fence, if it has one, locked in any case."""
+    row = connection.execute(_READ, {"session": session_id}).one_or_none()
+    if row is None and connection.dialect.name == "postgresql":
+        number = int.from_bytes(hashed(session_id)[:8], "big", signed=True)
+        connection.execute(_LOCK, {"number": number})
+        row = connection.execute(_READ, {"session": session_id}).one_or_none()
+    return None if row is None else Fence(row.generation, row.workspace_id or "")
+
+
+def purge(connection: Connection, session_id: str) -> None:
+    """Forgets a session's fence."""
+    connection.execute(_PURGE, {"session": session_id})
+
+
+def hashed(session_id: str) -> bytes:
+    """The name under which a session is remembered that is gone."""
+    return sha256(session_id.encode()).digest()
