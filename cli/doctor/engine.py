@@ -14,23 +14,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KIND, IMAGE, RUNTIME = "DROVER_SANDBOX", "DROVER_SANDBOX_IMAGE", "DROVER_SANDBOX_RUNTIME"
+HOST = "DOCKER_HOST"
 _SUBJECT = "docker sandboxes"
 _DEFAULT_IMAGE = "drover/sandbox"
 _PATIENCE = 3.0  # s
 _SOCKET = "unix://"
 
 
+def host(environ: Mapping[str, str]) -> str:
+    """Where the engine is, as a URL."""
+    return environ.get(HOST) or f"{_SOCKET}/var/run/docker.sock"
+
+
 def docker(environ: Mapping[str, str]) -> Finding:
     """Whether `docker` sandboxes can be started; missing only where they are the default."""
     amiss = missing if environ.get(KIND) == "docker" else optional
-    host = environ.get("DOCKER_HOST") or f"{_SOCKET}/var/run/docker.sock"
-    if not host.startswith(_SOCKET):
+    if not host(environ).startswith(_SOCKET):
         return amiss(
             _SUBJECT,
             "DOCKER_HOST names an engine elsewhere, which does not see this machine's files",
             "set DOCKER_HOST to unix:///path of an engine here",
         )
-    path = host.removeprefix(_SOCKET)
+    path = host(environ).removeprefix(_SOCKET)
     image = environ.get(IMAGE) or _DEFAULT_IMAGE
     try:
         _, info = _ask(path, "/info")

@@ -1,7 +1,8 @@
-"""Says what sandboxes protect against here, as JSON: of each protection why it does not hold.
+"""Says what sandboxes protect against here, for who may not import a service (`drover doctor`).
 
-`python -m services.hands.examine local`, or `docker HOST RUNTIME`. For who may not import a
-service, such as `drover doctor`.
+`python -m services.hands.examine MINIMUM local`, or `MINIMUM docker HOST RUNTIME`, where MINIMUM is
+as in DROVER_SANDBOX_MINIMUM. Prints a JSON list of `{"name", "lacking", "wanted"}`: what is lacking
+and how to get it, empty where the protection holds, and whether the minimum asks for it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import structlog
 
 from services.hands.backends.local import LocalBackend
 from services.hands.backends.port import BackendUnavailable
-from services.hands.domain.protections import Protection
+from services.hands.domain.protections import Protection, minimum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,13 +60,18 @@ async def docker(host: str, runtime: str) -> Mapping[Protection, str]:
 def main(arguments: Sequence[str]) -> int:
     """Prints what there is to say. Fails with the reason on standard error."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    work = docker(*arguments[1:]) if arguments[0] == "docker" else local()
     try:
-        rows = asyncio.run(work)
-    except BackendUnavailable as error:
+        least = minimum(arguments[0])
+        kind, *more = arguments[1:]
+        rows = asyncio.run(docker(*more) if kind == "docker" else local())
+    except (BackendUnavailable, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    json.dump({str(protection): why for protection, why in rows.items()}, sys.stdout)
+    told = [
+        {"name": str(protection), "lacking": rows[protection], "wanted": protection in least}
+        for protection in Protection
+    ]
+    json.dump(told, sys.stdout)
     return 0
 
 
