@@ -23,6 +23,7 @@ from drover.event.v1.user_event_pb2 import (
     UserInterrupt,
     UserMessage,
     UserToolConfirmation,
+    UserToolResult,
 )
 from drover.session.v1 import checkpoint_service_pb2, checkpoint_service_pb2_grpc
 from drover.session.v1 import lease_pb2 as pb
@@ -31,8 +32,10 @@ from drover.session.v1.preview_pb2 import Preview
 from drover.session.v1.session_pb2 import Session
 from drover.session.v1.session_service_pb2 import GetEventsRequest, GetEventsResponse
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
+from services.brain.domain.calls import answered_by
 
 _CONTROL = ("user_interrupt", "user_tool_confirmation")
+_ANSWERS = ("user_custom_tool_result", "user_tool_result")
 _WAITS = ("requires_action", "budget_reached")
 
 
@@ -81,17 +84,21 @@ class FakeSession:
         """Accepts client events: answers enter the log, the rest the inbox."""
         for event in events:
             event.id = event.id or new_id("sevt")
-            if kind(event) == "user_custom_tool_result":
-                call_id = event.user_custom_tool_result.custom_tool_use_id
+            if kind(event) in _ANSWERS:
+                call_id = answered_by(event)
                 if self.calls.get(call_id) == "open":
                     self.calls[call_id] = "closed"
                     self._append(event)
             else:
                 if kind(event) == "user_tool_confirmation":
-                    self.calls[event.user_tool_confirmation.tool_use_id] = "answered"
+                    confirmation = event.user_tool_confirmation
+                    allowed = confirmation.result == CONFIRMATION_RESULT_ALLOW
+                    # One that is allowed waits for its worker, who is elsewhere.
+                    if not (allowed and self.session.environment.HasField("self_hosted")):
+                        self.calls[confirmation.tool_use_id] = "answered"
                 self.inbox.append(event)
         waiting = self.waiting()
-        waiting.log_grown = any(kind(event) == "user_custom_tool_result" for event in events)
+        waiting.log_grown = any(kind(event) in _ANSWERS for event in events)
         self._push(pb.LeaseResponse(input_waiting=waiting))
         self._notify()
         return list(events)
@@ -114,6 +121,13 @@ class FakeSession:
         content = [ContentBlock(text=TextBlock(text=text))]
         answer = UserCustomToolResult(custom_tool_use_id=call_id, content=content)
         return self.send(Event(user_custom_tool_result=answer))[0]
+
+    def work(self, call_id: str, text: str) -> Event:
+        """A worker answers."""
+        content = [ContentBlock(text=TextBlock(text=text))]
+        return self.send(
+            Event(user_tool_result=UserToolResult(tool_use_id=call_id, content=content))
+        )[0]
 
     # What tests look at.
 
@@ -234,8 +248,8 @@ class FakeSession:
         match kind(event):
             case "agent_tool_use" | "agent_custom_tool_use":
                 self.calls[event.id] = "open"
-            case "agent_tool_result":
-                call_id = event.agent_tool_result.tool_use_id
+            case "agent_tool_result" | "user_tool_result":
+                call_id = answered_by(event)
                 assert call_id in self.calls, f"result of the unknown call {call_id}"
                 if self.calls[call_id] == "closed":
                     return

@@ -26,10 +26,14 @@ def interrupt(thread_id=None):
     return event_pb2.Event(user_interrupt=interrupt)
 
 
-def confirmation(call_id):
+def confirmation(call_id, *, allow=True):
+    allowed, denied = (
+        user_event_pb2.CONFIRMATION_RESULT_ALLOW,
+        user_event_pb2.CONFIRMATION_RESULT_DENY,
+    )
     return event_pb2.Event(
         user_tool_confirmation=user_event_pb2.UserToolConfirmation(
-            tool_use_id=call_id, result=user_event_pb2.CONFIRMATION_RESULT_ALLOW
+            tool_use_id=call_id, result=allowed if allow else denied
         )
     )
 
@@ -75,9 +79,16 @@ def said(text, event_id=""):
     return event
 
 
-def tool_use(event_id, permission=ALLOW):
+def worker_result(call_id, text="worked", event_id=""):
     event = event_pb2.Event(id=event_id)
-    event.agent_tool_use.name = "bash"
+    event.user_tool_result.tool_use_id = call_id
+    event.user_tool_result.content.add().text.text = text
+    return event
+
+
+def tool_use(event_id, permission=ALLOW, name="bash"):
+    event = event_pb2.Event(id=event_id)
+    event.agent_tool_use.name = name
     event.agent_tool_use.input = "{}"
     event.agent_tool_use.evaluated_permission = permission
     return event

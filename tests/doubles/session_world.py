@@ -39,12 +39,12 @@ def counting_ids():
     return lambda prefix: f"{prefix}_{next(numbers):06}"
 
 
-def details(**fields):
+def details(*, self_hosted=False, **fields):
+    environment = FakeEnvironments().environment.config
+    if self_hosted:
+        environment.self_hosted.SetInParent()
     return SessionDetails(
-        environment_id="env_1",
-        agent=FakeAgents().agent,
-        environment=FakeEnvironments().environment.config,
-        **fields,
+        environment_id="env_1", agent=FakeAgents().agent, environment=environment, **fields
     )
 
 

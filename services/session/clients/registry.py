@@ -48,12 +48,7 @@ class Registry:
                     agent_service_pb2.ResolveAgentRequest(selection=selection), timeout=_DEADLINE
                 )
             ),
-            _answer(
-                self._environments.GetEnvironment(
-                    environment_service_pb2.GetEnvironmentRequest(environment_id=environment_id),
-                    timeout=_DEADLINE,
-                )
-            ),
+            _answer(self._environment(environment_id)),
             return_exceptions=True,
         )
         if isinstance(agent, BaseException):
@@ -61,6 +56,17 @@ class Registry:
         if isinstance(environment, BaseException):
             raise environment
         return agent.agent, environment.environment
+
+    async def environment(self, environment_id: str) -> environment_pb2.Environment:
+        """The environment. Raises what the registry says of it."""
+        answer = await _answer(self._environment(environment_id))
+        return answer.environment
+
+    def _environment(
+        self, environment_id: str
+    ) -> Awaitable[environment_service_pb2.GetEnvironmentResponse]:
+        request = environment_service_pb2.GetEnvironmentRequest(environment_id=environment_id)
+        return self._environments.GetEnvironment(request, timeout=_DEADLINE)
 
     async def revise(
         self, agent: agent_pb2.SessionAgent, change: session_service_pb2.SessionAgentUpdate

@@ -154,7 +154,7 @@ class _Batch:
     ) -> event_pb2.Event:
         name, event_type = events_of.variant(event), events_of.event_type(event)
         budget.check_taken(self.state, event_type, path)
-        admission.check_type(event, name, event_type, path)
+        admission.check_type(event, name, event_type, path, self_hosted=self.state.self_hosted)
         log.unstamp(event)
         if name in _RESULTS:
             return self._admit_result(event, path, tx)

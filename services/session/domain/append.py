@@ -206,9 +206,11 @@ class _Step:
             kind = events_of.event_type(event) or "an event of an unknown type"
             raise admission.refuse("events", f"{kind} is not a brain's to append")
         event.id = event.id or self.ids(EVENT_PREFIX)
-        if (kind_of_call := events_of.opened_call(event, name)) is not None:
-            self.opened[event.id] = Call(event.id, kind_of_call)
-            self.state.unanswered += kind_of_call in WAIT_FOR_CLIENT
+        self_hosted = self.state.self_hosted
+        opened = events_of.opened_call(event, name, self_hosted=self_hosted)
+        if opened is not None:
+            self.opened[event.id] = Call(event.id, opened)
+            self.state.unanswered += opened in WAIT_FOR_CLIENT
         elif (call_id := events_of.result_of(event, name)) is not None:
             if not self._close(call_id, event, known):
                 return

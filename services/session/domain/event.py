@@ -114,7 +114,7 @@ def is_brains(name: str) -> bool:
     return settles or (bool(name) and not is_clients(name) and name not in _NOT_A_BRAINS)
 
 
-def opened_call(event: pb.Event, name: str, *, self_hosted: bool = False) -> CallKind | None:
+def opened_call(event: pb.Event, name: str, *, self_hosted: bool) -> CallKind | None:
     """The kind of call that the event opens; its id is the event's.
 
     `self_hosted` says that the workers of the session's environment run the sandbox's tools.

@@ -213,7 +213,8 @@ class _Calls:
     def fold(self, event: event_pb2.Event) -> None:
         """Takes note of the next event."""
         name, path = events_of.variant(event), f"event {event.seq}"
-        if (kind := events_of.opened_call(event, name)) is not None:
+        kind = events_of.opened_call(event, name, self_hosted=self._state.self_hosted)
+        if kind is not None:
             self._opened[event.id] = Call(event.id, kind)
             self._state.unanswered += kind in WAIT_FOR_CLIENT
         elif (call_id := events_of.result_of(event, name)) is not None:

@@ -22,14 +22,12 @@ def check_request(request: session_service_pb2.CreateSessionRequest) -> None:
 
 
 def check_environment(environment: environment_pb2.Environment) -> None:
-    """Raises INVALID_ARGUMENT for an environment that no sandbox can be made from."""
+    """Raises INVALID_ARGUMENT for an environment that neither sandbox nor worker can provide."""
     check_recipe(environment.config, "environment_id")
 
 
 def check_recipe(recipe: environment_pb2.EnvironmentConfig, path: str) -> None:
     """As `check_environment`, for a recipe that `path` names."""
-    if recipe.HasField("self_hosted"):
-        raise refuse(path, f"self_hosted environments are {_NOT_YET}")
     packages = recipe.cloud.packages
     managers = [field.name for field in packages.DESCRIPTOR.fields if field.is_repeated]
     if any(getattr(packages, manager) for manager in managers):

@@ -12,8 +12,8 @@ import structlog
 
 from chassis.context import current_call
 from chassis.errors import DroverError, Reason
+from drover.session.v1 import session_pb2, transfer_pb2
 from drover.session.v1 import session_service_pb2 as pb
-from drover.session.v1 import transfer_pb2
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from services.session.domain import exporting, importing, view
 from services.session.domain.admission import refuse
@@ -76,6 +76,7 @@ class TransferRpc(SessionServiceServicer):
         if first is None or not first.HasField("session"):
             raise refuse("records", "the first record is the session without its events")
         workspace_id = current_call().workspace_id
+        await self._check_workers(first.session)
 
         def begin(tx: CopyTransaction) -> Import:
             begun = importing.begin(first.session, workspace_id, tx.now())
@@ -96,6 +97,21 @@ class TransferRpc(SessionServiceServicer):
         _log.info("session_imported", session_id=state.id, events=state.head_seq)
         snapshot = Snapshot(state, done.details, done.now)
         return pb.ImportSessionResponse(session=view.session(snapshot))
+
+    async def _check_workers(self, session: transfer_pb2.SessionSnapshot) -> None:
+        """Raises INVALID_ARGUMENT where no worker could ever poll for the session's work."""
+        ended = session.status == session_pb2.SESSION_STATUS_TERMINATED
+        if ended or not session.environment.HasField("self_hosted"):
+            return
+        path = "session.environment_id"
+        try:
+            found = await self._parts.registry.environment(session.environment_id)
+        except DroverError as error:
+            if error.reason is not Reason.ENVIRONMENT_NOT_FOUND:
+                raise
+            raise refuse(path, "its workers poll an environment that is not there") from None
+        if not found.config.HasField("self_hosted"):
+            raise refuse(path, "no workers poll for this environment: it is not self_hosted")
 
     async def _fill(
         self, done: Import, records: AsyncIterator[Record]

@@ -39,6 +39,7 @@ from tests.doubles.session_events import (
     system_message,
     tool_result,
     tool_use,
+    worker_result,
 )
 from tests.doubles.session_playground import UNKNOWN_OUTCOME, InMemory, Stored
 from tests.doubles.session_world import World, counting_ids
@@ -51,6 +52,18 @@ TAKES = st.sampled_from(
         lease_pb2.TAKE_INPUT_ALL,
     ]
 )
+
+HISTORY = "session_history"
+"""A tool that stays with the brain; those of the sandbox are workers' here."""
+
+CALLS = {
+    "history": lambda call_id: tool_use(call_id, ALLOW, HISTORY),
+    "asked history": lambda call_id: tool_use(call_id, ASK, HISTORY),
+    "worker's": lambda call_id: tool_use(call_id, ALLOW),
+    "asked worker's": lambda call_id: tool_use(call_id, ASK),
+    "custom": custom_use,
+}
+ANSWERS = {"confirmation": confirmation, "result": worker_result, "custom result": custom_result}
 
 
 def outcome(call):
@@ -67,7 +80,7 @@ class SessionMachine(RuleBasedStateMachine):
     def __init__(self, store, ids):
         super().__init__()
         self.store = store
-        self.world = World(store=store, ids=ids)
+        self.world = World(store=store, ids=ids, self_hosted=True)
         self.numbers = itertools.count(1)
         self.generations = []
         self.calls = {}
@@ -98,8 +111,8 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def answer(self, data):
         call_id = data.draw(st.sampled_from(sorted(self.calls)))
-        event = confirmation(call_id) if self.calls[call_id] == ASK else custom_result(call_id)
-        _, reason = outcome(lambda: self.world.accept(event))
+        answer = data.draw(st.sampled_from(sorted(ANSWERS)))
+        _, reason = outcome(lambda: self.world.accept(ANSWERS[answer](call_id)))
         assert reason in {None, Reason.INVALID_ARGUMENT}
 
     # what brains do
@@ -119,11 +132,10 @@ class SessionMachine(RuleBasedStateMachine):
         self.append(old, *events, take=take)
 
     @precondition(lambda self: self.generations)
-    @rule(kind=st.sampled_from([ALLOW, ASK, None]))
+    @rule(kind=st.sampled_from(sorted(CALLS)))
     def call(self, kind):
         call_id = f"c{next(self.numbers)}"
-        event = custom_use(call_id) if kind is None else tool_use(call_id, kind)
-        if self.append(False, running(), event):
+        if self.append(False, running(), CALLS[kind](call_id)):
             self.calls[call_id] = kind
 
     @precondition(lambda self: self.generations and self.calls)
@@ -135,7 +147,7 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.generations)
     @rule(take=TAKES, old=st.booleans(), wait=st.booleans())
     def release(self, take, old, wait):
-        waits_for = [call_id for call_id in self.calls if self.calls[call_id] != ALLOW]
+        waits_for = [call_id for call_id in self.calls if self.calls[call_id] != "history"]
         waits_for = [call_id for call_id in waits_for if call_id not in self.results()]
         acknowledged = self.append(old, idle(*(waits_for if wait else [])), take=take, release=True)
         if acknowledged and acknowledged.released:
@@ -237,6 +249,7 @@ class SessionMachine(RuleBasedStateMachine):
     def results(self):
         results = [event.agent_tool_result.tool_use_id for event in self.log]
         results += [event.user_custom_tool_result.custom_tool_use_id for event in self.log]
+        results += [event.user_tool_result.tool_use_id for event in self.log]
         return [call_id for call_id in results if call_id]
 
     # what must hold
@@ -273,6 +286,13 @@ class SessionMachine(RuleBasedStateMachine):
     def a_call_has_at_most_one_result(self):
         results = self.results()
         assert len(results) == len(set(results))
+
+    @invariant()
+    def what_is_waited_for_is_counted(self):
+        calls = self.world.store.run(
+            lambda tx: tx.calls(self.world.ref.session_id, list(self.calls)), keep=False
+        )
+        assert self.world.state.unanswered == sum(call.awaited for call in calls.values())
 
     @invariant()
     def who_can_go_on_has_a_brain_or_needs_one(self):

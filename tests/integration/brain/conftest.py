@@ -73,6 +73,7 @@ class Rig:
         system: str = "Be brief.",
         model: str = "claude-test",
         metadata: Mapping[str, str] | None = None,
+        self_hosted: bool = False,
     ) -> FakeSession:
         agent = SessionAgent(
             id="agent_1",
@@ -83,9 +84,10 @@ class Rig:
             tools=tools or (TOOLSET,),
             metadata=metadata or {},
         )
-        return self.sessions.add(
-            Session(id=new_id("sesn"), agent=agent, primary_thread_id="sthr_1")
-        )
+        made = Session(id=new_id("sesn"), agent=agent, primary_thread_id="sthr_1")
+        if self_hosted:
+            made.environment.self_hosted.SetInParent()
+        return self.sessions.add(made)
 
     async def brain(
         self,

@@ -333,8 +333,8 @@ def another_thread_status(records):
     activity.ended_at.seconds = 1
 
 
-def self_hosted(records):
-    records[0].session.environment.self_hosted.SetInParent()
+def packaged(records):
+    records[0].session.environment.cloud.packages.pip.append("numpy")
 
 
 HOSTILE = {
@@ -395,7 +395,7 @@ HOSTILE = {
     "one thread twice": (one_thread_twice, "session.threads: two threads"),
     "a thread without its parent": (an_orphan, "session.threads.1.parent_thread_id: "),
     "another status of a thread": (another_thread_status, "session.threads: the log says"),
-    "an environment that nothing provides": (self_hosted, "session.environment: self_hosted"),
+    "an environment that nothing provides": (packaged, "session.environment: environments"),
 }  # fmt: skip
 
 
