@@ -126,10 +126,7 @@ async def test_purged_session_leaves_no_file(sandboxes: Sandboxes, tmp_path: Pat
         assert not volume.root.exists()
 
 
-@pytest.mark.parametrize("name", ["python3", "bash", "git", "sed", "awk", "tar", "grep", "find"])
-async def test_usual_programs_are_there_when_the_machine_has_them(
-    hands: HandsStack, name: str
-) -> None:
-    found = shutil.which(name, path="/usr/bin:/bin")
-    if found is not None:
-        assert await hands.bash(f"command -v {name}")
+async def test_usual_programs_are_there_when_the_machine_has_them(hands: HandsStack) -> None:
+    for name in ("python3", "bash", "git", "sed", "awk", "tar", "grep", "find"):
+        if shutil.which(name, path="/usr/bin:/bin") is not None:
+            assert await hands.bash(f"command -v {name}")

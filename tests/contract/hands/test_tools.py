@@ -4,12 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
 from drover.hands.v1.hands_service_pb2 import VERDICT_CANCELLED, VERDICT_COMPLETED
-from tests.doubles.hands_stack import HandsStack, text
+from tests.doubles.hands_stack import KINDS, RUNTIMES, HandsStack, Sandboxes, chosen, text
 from tests.doubles.hands_waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+WIPE = "find /workspace /tmp /dev/shm /mnt/session/{home,outputs,tool_outputs} -mindepth 1 -delete"
+
+
+@pytest.fixture(params=KINDS + RUNTIMES, scope="module")
+def sandboxes(request: pytest.FixtureRequest) -> Sandboxes:
+    """Each kind of sandbox that there is."""
+    return chosen(request)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def used(
+    sandboxes: Sandboxes, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[HandsStack]:
+    """One sandbox for all: to start it takes much longer than most of what is tested here."""
+    async with sandboxes.stack(tmp_path_factory.mktemp("hands")) as stack:
+        yield stack
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def hands(used: HandsStack) -> HandsStack:
+    """It as if it were new: no process, no file."""
+    await used.run("bash", restart=True)
+    await used.bash(WIPE)
+    await used.run("bash", restart=True)
+    return used
 
 
 async def test_shell_keeps_directory_variables_functions_and_jobs(hands: HandsStack) -> None:
