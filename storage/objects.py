@@ -1,0 +1,262 @@
+"""A store of large objects behind one small port: a directory, or a bucket that speaks S3."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import os
+import re
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from chassis.errors import CannotStartError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Mapping
+
+    from obstore.store import LocalStore, S3Store
+
+T = TypeVar("T")
+
+PIECE: Final = 8 * 1024 * 1024
+"""Bytes of a part of an upload, and of one request for a part of an object."""
+_AT_ONCE: Final = 2
+_ABORT_SECONDS: Final = 10.0
+_PROBE: Final = "drover-probe"
+_STATUS: Final = re.compile(r"status code: (\d{3} [A-Za-z ]+)")
+_CODE: Final = re.compile(r"<Code>([A-Za-z0-9]{1,60})</Code>")
+_SYSTEM: Final = re.compile(r"([A-Za-z ,]{1,80}) \(os error (\d+)\)")
+
+
+class ObjectsAway(Exception):  # noqa: N818  # a state of the store
+    """The store did not do what it was asked; the text says why, and holds no secret."""
+
+
+class ObjectGone(ObjectsAway):
+    """There is no such object."""
+
+
+class Objects(Protocol):
+    """Objects by their names. Every method raises `ObjectsAway`."""
+
+    async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
+        """Stores an object, which is there as a whole or not at all; durable on return.
+
+        At most a few `PIECE`s are in memory. What `pieces` raises is raised here, and nothing is
+        stored then.
+        """
+        ...
+
+    def read(self, name: str, size: int) -> AsyncIterator[bytes]:
+        """The first `size` bytes of an object, in pieces, the next one asked for ahead."""
+        ...
+
+    async def delete(self, name: str) -> None:
+        """Deletes an object, and what an upload of it left that broke off, if there is any."""
+        ...
+
+    async def probe(self) -> None:
+        """Stores, reads and deletes a small object."""
+        ...
+
+
+def open_objects(url: str, environment: Mapping[str, str] | None = None) -> Objects:
+    """The store at `file:///directory` or `s3://bucket/prefix`; asks it nothing yet.
+
+    S3's endpoint, region and credentials come from `environment`, by their usual names (`AWS_…`).
+    Raises `CannotStartError`.
+    """
+    parts = urlsplit(url)
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise CannotStartError("a store's URL takes no credentials and no options")
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        return _directory(Path(unquote(parts.path)))
+    if parts.scheme == "s3" and parts.netloc:
+        given = os.environ if environment is None else environment
+        return _bucket(parts.netloc, unquote(parts.path).strip("/"), given)
+    msg = f"{url!r} is no store: it must be file:///directory or s3://bucket/prefix"
+    raise CannotStartError(msg)
+
+
+def _directory(root: Path) -> Objects:
+    from obstore.store import LocalStore
+
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"the directory {root} cannot be made: {error.strerror}"
+        raise CannotStartError(msg) from error
+    return _Objects(LocalStore(root, automatic_cleanup=True), root)
+
+
+def _bucket(bucket: str, prefix: str, environment: Mapping[str, str]) -> Objects:
+    from obstore.store import S3Store
+
+    endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL", "")
+    given = {
+        name: environment[name]
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+        if environment.get(name)
+    }
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    store = S3Store(
+        bucket,
+        prefix=prefix or None,
+        config={  # type: ignore[arg-type]  # the names of the variables are taken, too
+            **given,
+            **({"AWS_ENDPOINT_URL": endpoint} if endpoint else {}),
+            **({"AWS_REGION": region} if region else {}),
+            "disable_bulk_delete": True,  # not every S3 has it
+        },
+        client_options={
+            "allow_http": endpoint.startswith("http://"),
+            "connect_timeout": timedelta(seconds=5),
+            "timeout": timedelta(seconds=60),  # of one part
+        },
+        retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=30)},
+    )
+    return _Objects(store, None)
+
+
+class _Objects:
+    """`Objects` over the library; `root` where it is a directory of this machine."""
+
+    def __init__(self, store: LocalStore | S3Store, root: Path | None) -> None:
+        self._store = store
+        self._root = root
+
+    async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
+        from obstore import put_async
+
+        start = await _collected(pieces)
+        if len(start) < PIECE:
+            upload = put_async(self._store, name, bytes(start), use_multipart=False)
+            await _answered(upload)
+        else:
+            await self._put_in_parts(name, start, pieces)
+        if self._root is not None:
+            await asyncio.to_thread(_make_durable, self._root / name)
+
+    async def _put_in_parts(self, name: str, start: bytearray, rest: AsyncIterator[bytes]) -> None:
+        from obstore import put_async
+
+        # The library aborts an upload whose pieces fail, but not one that is cancelled.
+        stopped = False
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield bytes(start)
+            async for piece in rest:
+                if stopped:
+                    raise ObjectsAway("the upload was stopped")
+                yield piece
+
+        upload = asyncio.ensure_future(
+            put_async(self._store, name, pieces(), chunk_size=PIECE, max_concurrency=_AT_ONCE)
+        )
+        try:
+            await _answered(asyncio.shield(upload))
+        except asyncio.CancelledError:
+            stopped = True
+            await asyncio.wait([upload], timeout=_ABORT_SECONDS)
+            if not upload.cancel():
+                upload.exception()
+            raise
+
+    async def read(self, name: str, size: int) -> AsyncIterator[bytes]:
+        starts = range(0, size, PIECE)
+        ahead = self._piece(name, starts[0], size) if starts else None
+        try:
+            for start in starts:
+                if ahead is None:
+                    return
+                current, ahead = ahead, None
+                piece = await _answered(current)
+                if start + PIECE < size:
+                    ahead = self._piece(name, start + PIECE, size)
+                yield bytes(piece)
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+                with suppress(asyncio.CancelledError, ObjectsAway):
+                    await _answered(ahead)
+
+    def _piece(self, name: str, start: int, size: int) -> asyncio.Future[bytes]:
+        from obstore import get_range_async
+
+        length = min(PIECE, size - start)
+        asked: Any = get_range_async(self._store, name, start=start, length=length)
+        future: asyncio.Future[bytes] = asyncio.ensure_future(asked)
+        return future
+
+    async def delete(self, name: str) -> None:
+        from obstore import delete_async
+
+        with suppress(ObjectGone):
+            await _answered(delete_async(self._store, name))
+        if self._root is not None:
+            await asyncio.to_thread(_drop_leftovers, self._root / name)
+
+    async def probe(self) -> None:
+        async def pieces() -> AsyncIterator[bytes]:
+            yield b"drover"
+
+        name = f"{_PROBE}-{os.getpid()}"
+        await self.put(name, pieces())
+        found = b"".join([piece async for piece in self.read(name, 6)])
+        await self.delete(name)
+        if found != b"drover":
+            raise ObjectsAway("it does not give back what was stored")
+
+
+async def _collected(pieces: AsyncIterator[bytes]) -> bytearray:
+    """What comes until it is a `PIECE` or more, or the end."""
+    collected = bytearray()
+    while len(collected) < PIECE:
+        try:
+            collected += await anext(pieces)
+        except StopAsyncIteration:
+            break
+    return collected
+
+
+async def _answered(answer: Awaitable[T]) -> T:
+    """The library's answer. Its errors quote requests, with what is secret in their headers."""
+    from obstore.exceptions import BaseError
+
+    try:
+        return await answer
+    except FileNotFoundError:
+        raise ObjectGone("it has no such object") from None
+    except (BaseError, OSError) as error:
+        raise ObjectsAway(_told(str(error))) from None
+
+
+def _told(text: str) -> str:
+    status, code, system = (kind.search(text) for kind in (_STATUS, _CODE, _SYSTEM))
+    if status is not None:
+        return f"it answers {status[1].strip()}{f' ({code[1]})' if code else ''}"
+    if system is not None:
+        return f"{system[1].strip()} (error {system[2]})"
+    return "it cannot be reached, or breaks off"
+
+
+def _make_durable(path: Path) -> None:
+    for place in (path, path.parent, path.parent.parent):
+        descriptor = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _drop_leftovers(path: Path) -> None:
+    """Deletes what an upload to a directory writes until it is whole."""
+    with suppress(FileNotFoundError):
+        for left in path.parent.glob(f"{glob.escape(path.name)}#*"):
+            left.unlink(missing_ok=True)
+        if path.parent.exists():
+            with suppress(OSError):  # others are in there
+                path.parent.rmdir()
