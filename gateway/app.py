@@ -16,7 +16,9 @@ from starlette.responses import Response
 from chassis.context import DEFAULT_WORKSPACE, CallContext, call_context, current_call
 from chassis.errors import DroverError, Reason
 from chassis.telemetry import tracing
-from gateway import beta, errors
+from gateway import errors
+from gateway.access import API_ONLY
+from gateway.auth import Caller
 from gateway.transcode.template import NoRouteError, Router, WrongVerbError
 
 if TYPE_CHECKING:
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
     from chassis.clock import Clock
     from chassis.ids import IdSource
-    from gateway.auth import ApiKeys, Caller, HostNames
+    from drover.api.v1.annotations_pb2 import KeyKind
+    from gateway.access import Access
+    from gateway.auth import HostNames
     from gateway.traffic import Traffic
 
 Endpoint = Callable[[Request, Mapping[str, str]], Awaitable["ASGIApp"]]
@@ -38,16 +42,16 @@ _VERBS = frozenset({"GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"})
 class Served:
     """An endpoint with what must hold before it is called.
 
-    `keyed` ones need a key and, if it is not empty, the beta name `beta`; they find whose key it is
-    in `request.state.caller`. `for_api_keys` says whether an API key will do. `any_host` ones
-    answer under whatever name they are called, for probes.
+    `keyed` ones need a key of one of the `kinds` and, if it is not empty, the beta name `beta`;
+    they find whose key it is in `request.state.caller`. `any_host` ones answer under whatever name
+    they are called, for probes.
     """
 
     template: str
     endpoint: Endpoint
     keyed: bool = True
     beta: str = ""
-    for_api_keys: bool = True
+    kinds: frozenset[KeyKind.ValueType] = API_ONLY
     any_host: bool = False
 
 
@@ -57,7 +61,7 @@ class GatewayApp:
     def __init__(
         self,
         router: Router[Served],
-        keys: ApiKeys,
+        access: Access,
         hosts: HostNames,
         *,
         traffic: Traffic,
@@ -65,7 +69,7 @@ class GatewayApp:
         ids: IdSource,
     ) -> None:
         self._router = router
-        self._keys = keys
+        self._access = access
         self._hosts = hosts
         self._traffic = traffic
         self._clock = clock
@@ -116,9 +120,9 @@ class GatewayApp:
     ) -> None:
         response: ASGIApp
         try:
-            caller = self._admit(request, served)
-        except DroverError as error:
-            response = errors.response(error, answer.request_id)
+            caller = await self._admit(request, served, path)
+        except Exception as error:  # noqa: BLE001  # mapped, logged and sent
+            response = errors.response(errors.explain(error, self._ids), answer.request_id)
             await response(request.scope, request.receive, answer)
             return
         if caller is not None:
@@ -132,20 +136,19 @@ class GatewayApp:
                 response = errors.response(errors.explain(error, self._ids), answer.request_id)
             await response(request.scope, request.receive, answer)
 
-    def _admit(self, request: Request, served: Served) -> Caller | None:
+    async def _admit(
+        self, request: Request, served: Served, path: Mapping[str, str]
+    ) -> Caller | None:
         """Whose request it is; `None` where no key is needed."""
         headers = request.headers
         if not served.any_host:
             self._hosts.check(", ".join(headers.getlist("host")))
         if not served.keyed:
             return None
-        caller = self._keys.caller(headers)
-        if not served.for_api_keys:
-            raise DroverError(
-                Reason.PERMISSION_DENIED, "this route is not for API keys, but for workers'"
-            )
-        beta.check(headers, served.beta)
-        return caller
+        who = self._access.admit(headers, served.kinds, served.beta)
+        if isinstance(who, Caller):
+            return who
+        return await self._access.admit_worker(who, headers, served.kinds, served.beta, path)
 
 
 async def _no_route(_request: Request, _path: Mapping[str, str]) -> Response:

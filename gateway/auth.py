@@ -1,4 +1,4 @@
-"""Who may call: API keys, the workspace they belong to, and the names a caller may use for us."""
+"""Who calls: the kinds of keys, and the names that a caller may use for us."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING
 
 from chassis.context import DEFAULT_WORKSPACE
 from chassis.errors import DroverError, Reason
+from drover.api.v1.annotations_pb2 import (
+    KEY_KIND_API,
+    KEY_KIND_ENVIRONMENT,
+    KEY_KIND_WORK_ITEM,
+    KeyKind,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,16 +26,39 @@ if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
 _WORKSPACE = "anthropic-workspace-id"
+_PREFIXES = {"drover_env_": KEY_KIND_ENVIRONMENT, "drover_work_": KEY_KIND_WORK_ITEM}
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _ANY_ADDRESS = frozenset({"", "0.0.0.0", "[::]"})  # noqa: S104  # compared, not bound
 
 
 @dataclass(frozen=True, slots=True)
+class Token:
+    """What a worker shows, by its digest, before it is known whose it is."""
+
+    kind: KeyKind.ValueType
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose request it is: the workspace, and the digest of the API key that opens it."""
+    """Whose request it is: the workspace, and the digest of the key that opens it.
+
+    The key of an environment opens that one only; a work item's token its item, of which
+    `has_stopped` tells, and the item's session.
+    """
 
     workspace_id: str
     key: bytes
+    kind: KeyKind.ValueType = KEY_KIND_API
+    environment_id: str = ""
+    session_id: str = ""
+    work_id: str = ""
+    has_stopped: bool = False
+
+    @property
+    def token(self) -> Token:
+        """What it was told by."""
+        return Token(self.kind, self.key)
 
 
 class ApiKeys:
@@ -41,28 +70,39 @@ class ApiKeys:
             msg = "there is no API key: nobody could call"
             raise ValueError(msg)
 
-    def caller(self, headers: Headers) -> Caller:
-        """Who holds the key that a request carries, in either of its headers.
+    def caller(self, headers: Headers) -> Caller | Token:
+        """Who holds the key that a request carries in either of its headers, or a worker's token.
 
-        Raises UNAUTHENTICATED without a known key, and PERMISSION_DENIED when the request names
-        a workspace that is not the key's.
+        A request that shows a worker's token is the worker's, whatever else it shows. Raises
+        UNAUTHENTICATED without a known key or with two workers' tokens, and PERMISSION_DENIED when
+        the request names a workspace that is not the key's.
         """
         candidates = [headers.get("x-api-key", ""), _bearer(headers.get("authorization", ""))]
-        given = [_digest(candidate) for candidate in candidates if candidate]
+        given = {_digest(candidate): candidate for candidate in candidates if candidate}
         if not given:
             raise DroverError(
                 Reason.UNAUTHENTICATED,
                 "an API key is required: send it as x-api-key or as Authorization: Bearer",
             )
         known = [a for a in given if any(hmac.compare_digest(a, b) for b in self._digests)]
+        if len(known) < len(given):
+            tokens = [_token(a, text) for a, text in given.items() if a not in known]
+            if found := [token for token in tokens if token is not None]:
+                if len(found) > 1:
+                    raise DroverError(Reason.UNAUTHENTICATED, "two different keys are given")
+                return found[0]
         if not known:
             raise DroverError(Reason.UNAUTHENTICATED, "the API key is not valid")
-        named = headers.get(_WORKSPACE, DEFAULT_WORKSPACE)
-        if named != DEFAULT_WORKSPACE:
-            raise DroverError(
-                Reason.PERMISSION_DENIED, f"{_WORKSPACE}: the API key belongs to another workspace"
-            )
+        check_workspace(headers, DEFAULT_WORKSPACE)
         return Caller(DEFAULT_WORKSPACE, known[0])
+
+
+def check_workspace(headers: Headers, own: str) -> None:
+    """Raises PERMISSION_DENIED when a request names another workspace than its key's `own`."""
+    if headers.get(_WORKSPACE, own) != own:
+        raise DroverError(
+            Reason.PERMISSION_DENIED, f"{_WORKSPACE}: the key belongs to another workspace"
+        )
 
 
 class HostNames:
@@ -109,6 +149,13 @@ def key_file(path: Path) -> list[str]:
 def _bearer(header: str) -> str:
     scheme, _, token = header.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _token(digest: bytes, text: str) -> Token | None:
+    for prefix, kind in _PREFIXES.items():
+        if text.startswith(prefix):
+            return Token(kind, digest)
+    return None
 
 
 def _digest(key: str) -> bytes:

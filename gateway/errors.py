@@ -14,9 +14,16 @@ from chassis.errors import DroverError, Reason
 from chassis.grpc.status import from_rpc_error
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from chassis.ids import IdSource
 
 JSON = "application/json"
+
+# The one conflict with a status of its own: a worker that is told so leaves its item alone, where
+# the official client would repeat a 409.
+HEARTBEAT_REFUSED = "heartbeat_precondition_failed"
+PRECONDITION = 412
 
 _SOON = 1.0  # seconds to wait before a retry where nobody says how long
 _log = structlog.get_logger("gateway")
@@ -24,7 +31,12 @@ _log = structlog.get_logger("gateway")
 
 def body(error: DroverError, request_id: str) -> bytes:
     """The envelope of an error, as JSON text."""
-    return _envelope(error.rule.api_type, error.message, request_id, error.error_code)
+    details: dict[str, object] | None = None
+    if (code := error.error_code) is not None:
+        details = {"error_code": code}
+        if code == HEARTBEAT_REFUSED and (state := error.metadata.get("current_state")):
+            details["current_state"] = orjson.loads(state)
+    return _envelope(error.rule.api_type, error.message, request_id, details)
 
 
 def response(error: DroverError, request_id: str) -> Response:
@@ -40,7 +52,8 @@ def response(error: DroverError, request_id: str) -> Response:
         wait = _SOON if error.retry_after is None else error.retry_after
         headers["retry-after"] = str(math.ceil(wait))
         headers["retry-after-ms"] = str(math.ceil(wait * 1_000))
-    return Response(body(error, request_id), error.rule.http, headers, JSON)
+    status = PRECONDITION if error.error_code == HEARTBEAT_REFUSED else error.rule.http
+    return Response(body(error, request_id), status, headers, JSON)
 
 
 def wrong_verb(verb: str, allowed: tuple[str, ...], request_id: str) -> Response:
@@ -65,8 +78,10 @@ def explain(error: Exception, ids: IdSource) -> DroverError:
     return DroverError(Reason.INTERNAL, f"internal error {error_id}")
 
 
-def _envelope(kind: str, message: str, request_id: str, code: str | None) -> bytes:
+def _envelope(
+    kind: str, message: str, request_id: str, details: Mapping[str, object] | None
+) -> bytes:
     error: dict[str, object] = {"type": kind, "message": message}
-    if code is not None:
-        error["details"] = {"error_code": code}
+    if details is not None:
+        error["details"] = details
     return orjson.dumps({"type": "error", "error": error, "request_id": request_id})

@@ -13,8 +13,8 @@ from chassis.clock import SystemClock
 from chassis.grpc.channel import open_channel
 from chassis.ids import new_id
 from chassis.telemetry.metrics import exposed
-from drover.api.v1 import annotations_pb2 as api
 from gateway import status
+from gateway.access import Access, kinds
 from gateway.app import Endpoint, GatewayApp, Served
 from gateway.auth import ApiKeys, HostNames, key_file
 from gateway.fanout import Fanout
@@ -30,6 +30,8 @@ from gateway.transcode.routes import Contract
 from gateway.transcode.template import Router
 from gateway.unary import UnaryEndpoint
 from gateway.upstream import Upstream
+from gateway.watch import Watches
+from gateway.workers import Workers
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -53,6 +55,7 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
     registry = await exposed(settings.metrics_listen, stack)
     clock = SystemClock()
     traffic, contract = Traffic(registry), Contract(SERVED)
+    access = Access(ApiKeys(_keys(settings)), Workers.of(upstream))
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     fanout = Fanout(tasks, settings.keepalive_seconds, clock)
     streams = StreamEndpoints(
@@ -62,6 +65,7 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
         resumption=Resumption(settings.resume_seconds),
         open_seconds=settings.request_seconds,
         open_streams=traffic.open,
+        watches=Watches(tasks, access, settings.recheck_seconds, settings.resume_seconds, clock),
         clock=clock,
         ids=new_id,
     )
@@ -78,18 +82,15 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
     for served in _operations(contract, upstream, registry):
         router.add("GET", served.template, served)
     for route in contract.routes:
-        kinds = route.rules.keys
         served = Served(
             route.template,
             endpoint_of(route),
             beta=route.rules.beta,
-            for_api_keys=not kinds or api.KEY_KIND_API in kinds,
+            kinds=kinds(route.rules, route.template),
         )
         router.add(route.verb, route.template, served)
     hosts = HostNames(settings.listen, settings.allowed_hosts)
-    app = GatewayApp(
-        router, ApiKeys(_keys(settings)), hosts, traffic=traffic, clock=clock, ids=new_id
-    )
+    app = GatewayApp(router, access, hosts, traffic=traffic, clock=clock, ids=new_id)
     server = HttpServer(app, settings.listen)
     await server.start(tasks)
     stack.push_async_callback(server.stop)

@@ -128,7 +128,8 @@ class EventStream:
 
     It begins with `subscription`, and goes on with one made by `again` whenever the reader has
     fallen behind. What the frames end with is sent as an `error` event, made by `explain`.
-    `open_while` is held as long as the stream is open.
+    `open_while` is held as long as the stream is open, and so is what `watched` makes of the way to
+    end it with an error.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class EventStream:
         stall_seconds: float,
         explain: Callable[[Exception], bytes],
         open_while: AbstractContextManager[object],
+        watched: Callable[[Callable[[Exception], None]], AbstractContextManager[object]],
     ) -> None:
         self._fanout = fanout
         self._key = key
@@ -149,6 +151,7 @@ class EventStream:
         self._stall_seconds = stall_seconds
         self._explain = explain
         self._open_while = open_while
+        self._watched = watched
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Writes the response."""
@@ -178,10 +181,11 @@ class EventStream:
         reader.listen()
         try:
             self._fanout.join(reader, self._key, self._subscription)
-            while await reader.has_fallen_behind():
-                if reader.view.position is None:
-                    raise ReaderGoneError  # noqa: TRY301  # it has to know where to go on
-                self._fanout.join(reader, self._key, self._again(reader.view))
+            with self._watched(reader.end):
+                while await reader.has_fallen_behind():
+                    if reader.view.position is None:
+                        raise ReaderGoneError  # noqa: TRY301  # it has to know where to go on
+                    self._fanout.join(reader, self._key, self._again(reader.view))
         except ReaderGoneError:
             raise
         except Exception as error:  # noqa: BLE001  # mapped, logged and sent

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chassis.errors import CannotStartError
 from drover.agent.v1 import agent_service_pb2
-from drover.environment.v1 import environment_service_pb2
+from drover.environment.v1 import environment_key_service_pb2, environment_service_pb2
 from drover.session.v1 import session_service_pb2
 from drover.work.v1 import work_service_pb2
 
@@ -23,6 +23,7 @@ _FILES: Mapping[FileDescriptor, str] = MappingProxyType(
     {
         agent_service_pb2.DESCRIPTOR: "registry",
         environment_service_pb2.DESCRIPTOR: "registry",
+        environment_key_service_pb2.DESCRIPTOR: "registry",
         session_service_pb2.DESCRIPTOR: "session",
         work_service_pb2.DESCRIPTOR: "session",
     }
@@ -57,5 +58,5 @@ def reads(process: str) -> list[str]:
         for service, server in SERVED.items()
         if server == process
         for method in service.methods
-        if method.name.startswith(("Get", "List")) and not method.server_streaming
+        if method.name.startswith(("Get", "List", "Authenticate")) and not method.server_streaming
     ]

@@ -36,6 +36,9 @@ class GatewaySettings(Settings):
     resume_seconds: float = Field(
         default=30.0, ge=0, description="How long a stream outlives the session service."
     )
+    recheck_seconds: float = Field(
+        default=5.0, gt=0, description="How often a worker's open stream is asked if it still may."
+    )
     request_seconds: float = Field(
         default=30.0, gt=0, description="Deadline of the RPC behind a request."
     )

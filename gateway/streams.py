@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
     from chassis.clock import Clock
     from chassis.ids import IdSource
+    from gateway.auth import Caller
     from gateway.fanout import Fanout
     from gateway.subscription import EventsRequest, Resumption
     from gateway.transcode.encode import Encoders
     from gateway.transcode.routes import Route
     from gateway.upstream import Stream
+    from gateway.watch import Watches
 
 _CACHE_BYTES = 32 * 1024 * 1024
 
@@ -47,6 +49,7 @@ class StreamEndpoints:
         resumption: Resumption,
         open_seconds: float,
         open_streams: Gauge,
+        watches: Watches,
         clock: Clock,
         ids: IdSource,
     ) -> None:
@@ -56,6 +59,7 @@ class StreamEndpoints:
         self._resumption = resumption
         self._open_seconds = open_seconds
         self._open_streams = open_streams
+        self._watches = watches
         self._clock = clock
         self._ids = ids
         self._caches: dict[str, FrameCache] = {}
@@ -90,12 +94,15 @@ class StreamEndpoints:
             # A browser repeats the URL that it began with, and adds where it has got to.
             if last := request.headers.get("last-event-id", ""):
                 message.after_event_id = last
-            return await self._open(message, subscribe)
+            return await self._open(message, subscribe, request.state.caller)
 
         return serve
 
     async def _open(
-        self, message: EventsRequest, subscribe: Callable[[EventsRequest, View], Subscription]
+        self,
+        message: EventsRequest,
+        subscribe: Callable[[EventsRequest, View], Subscription],
+        caller: Caller,
     ) -> EventStream:
         """The response, once the subscription stands. Raises `DroverError`."""
         key, request_id = _key(message), current_call().request_id
@@ -113,6 +120,7 @@ class StreamEndpoints:
             stall_seconds=self._stall_seconds,
             explain=lambda error: errors.body(errors.explain(error, self._ids), request_id),
             open_while=self._open_streams.track_inprogress(),
+            watched=partial(self._watches.over, caller),
         )
 
     async def _subscribe(self, key: Hashable, subscription: Subscription) -> None:

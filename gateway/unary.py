@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from chassis.errors import DroverError, Reason
 from gateway import idempotency
+from gateway.access import check_request
 from gateway.errors import JSON
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from chassis.clock import Clock
+    from gateway.auth import Caller
     from gateway.idempotency import RequestKeys
     from gateway.transcode.encode import ObjectEncoder
     from gateway.transcode.routes import Route
@@ -53,12 +55,14 @@ class UnaryEndpoint:
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Response:
         """The answer. Raises `DroverError` or `grpc.RpcError`."""
         route, received_at = self._route, self._clock.now()
+        caller: Caller = request.state.caller
         body = b"" if route.verb == "GET" else await read_body(request, self._max_body)
         key = None
         if route.changes:
-            key = self._keys.of(request.state.caller, request, body, received_at)
+            key = self._keys.of(caller, request, body, received_at)
         query = request.scope["query_string"]
         message = route.request.decode(path, query, request.headers, body)
+        check_request(caller, message)
         answer, replayed = await self._call(message, key)
         headers = {idempotency.REPLAYED: "true"} if replayed else None
         if route.shown:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from chassis.errors import RULES
-from gateway import beta, idempotency
+from gateway import beta, errors, idempotency
 from gateway.transcode.schema import Schema, Schemas
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CLIENT_GONE = 499  # never answered: nobody is there to read it
+_TOO_LARGE = 413
 _STATUS_TEXTS = {
     400: "The request is not valid.",
     401: "The API key is missing or unknown.",
@@ -23,6 +24,7 @@ _STATUS_TEXTS = {
     404: "There is no such thing, or the beta header is missing.",
     405: "The path does not have this method.",
     409: "It conflicts with the state of things.",
+    412: "Another worker has the work item, or none; `error.details.current_state` is its lease.",
     413: "The request body is too large.",
     429: "Too many requests.",
     500: "Something went wrong in the server.",
@@ -100,7 +102,9 @@ def describe(contract: Contract, version: str) -> Schema:
     for route in contract.routes:
         operation = _operation(route, schemas)
         paths.setdefault(route.template, {})[route.verb.lower()] = operation
-    statuses = sorted({rule.http for rule in RULES.values()} - {_CLIENT_GONE} | {405})
+    statuses = sorted(
+        {rule.http for rule in RULES.values()} - {_CLIENT_GONE} | {405, errors.PRECONDITION}
+    )
     return {
         "openapi": "3.1.0",
         "info": {
@@ -134,7 +138,7 @@ def _operation(route: Route, schemas: Schemas) -> Schema:
             **{
                 str(status): {"$ref": f"#/components/responses/Error{status}"}
                 for status in _STATUS_TEXTS
-                if status != 413 or route.verb == "POST"  # noqa: PLR2004
+                if _may_answer(route, status)
             },
         },
     }
@@ -145,6 +149,12 @@ def _operation(route: Route, schemas: Schemas) -> Schema:
             "content": {"application/json": {"schema": body}},
         }
     return operation
+
+
+def _may_answer(route: Route, status: int) -> bool:
+    if status == errors.PRECONDITION:
+        return "expected_last_heartbeat" in route.request.query
+    return status != _TOO_LARGE or route.verb == "POST"
 
 
 def _answer(route: Route, schemas: Schemas) -> Schema:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import stat
 from pathlib import Path
 
@@ -7,7 +8,12 @@ import pytest
 from starlette.datastructures import Headers
 
 from chassis.errors import DroverError, Reason
-from gateway.auth import ApiKeys, HostNames, key_file
+from drover.api.v1.annotations_pb2 import (
+    KEY_KIND_API,
+    KEY_KIND_ENVIRONMENT,
+    KEY_KIND_WORK_ITEM,
+)
+from gateway.auth import ApiKeys, Caller, HostNames, Token, key_file
 
 KEYS = ApiKeys(["first", "second"])
 
@@ -24,7 +30,44 @@ KEYS = ApiKeys(["first", "second"])
     ],
 )
 def test_a_key_is_taken_from_either_header(headers: dict[str, str]) -> None:
-    assert KEYS.caller(Headers(headers)).workspace_id == "wrkspc_default"
+    caller = KEYS.caller(Headers(headers))
+    assert isinstance(caller, Caller)
+    assert (caller.workspace_id, caller.kind) == ("wrkspc_default", KEY_KIND_API)
+
+
+@pytest.mark.parametrize(
+    ("headers", "kind"),
+    [
+        ({"authorization": "Bearer drover_env_abc"}, KEY_KIND_ENVIRONMENT),
+        ({"x-api-key": "drover_env_abc"}, KEY_KIND_ENVIRONMENT),
+        ({"authorization": "bearer drover_work_abc"}, KEY_KIND_WORK_ITEM),
+        ({"x-api-key": "first", "authorization": "Bearer drover_work_abc"}, KEY_KIND_WORK_ITEM),
+        ({"x-api-key": "wrong", "authorization": "Bearer drover_env_abc"}, KEY_KIND_ENVIRONMENT),
+        (
+            {"x-api-key": "drover_env_abc", "authorization": "Bearer drover_env_abc"},
+            KEY_KIND_ENVIRONMENT,
+        ),
+    ],
+)
+def test_a_workers_token_is_told_by_how_it_begins(headers: dict[str, str], kind: int) -> None:
+    token = KEYS.caller(Headers(headers))
+    assert isinstance(token, Token)
+    assert token.kind == kind
+    shown = max(headers.values(), key=lambda value: "drover_" in value).split()[-1]
+    assert token.digest == hashlib.sha256(shown.encode()).digest()
+    assert "abc" not in repr(token)
+
+
+def test_two_workers_tokens_at_once_are_none() -> None:
+    headers = {"x-api-key": "drover_env_abc", "authorization": "Bearer drover_work_abc"}
+    with pytest.raises(DroverError, match="two different keys") as refused:
+        KEYS.caller(Headers(headers))
+    assert refused.value.reason is Reason.UNAUTHENTICATED
+
+
+def test_an_api_key_that_begins_like_a_workers_token_is_an_api_key() -> None:
+    keys = ApiKeys(["drover_env_chosen"])
+    assert isinstance(keys.caller(Headers({"x-api-key": "drover_env_chosen"})), Caller)
 
 
 @pytest.mark.parametrize(

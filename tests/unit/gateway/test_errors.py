@@ -27,6 +27,22 @@ def test_typed_details_select_the_clients_subclass() -> None:
     assert body["error"]["details"] == {"error_code": "environment_archived"}
 
 
+def test_a_refused_heartbeat_shows_the_lease_as_it_is() -> None:
+    status, _, body = shown(
+        DroverError(
+            Reason.LEASE_LOST,
+            "x",
+            error_code="heartbeat_precondition_failed",
+            current_state='{"state":"queued","ttl_seconds":300}',
+        )
+    )
+    assert status == 412
+    assert body["error"]["details"] == {
+        "error_code": "heartbeat_precondition_failed",
+        "current_state": {"state": "queued", "ttl_seconds": 300},
+    }
+
+
 @pytest.mark.parametrize("reason", list(Reason))
 def test_only_what_may_succeed_later_is_retried_by_the_client(reason: Reason) -> None:
     status, headers, body = shown(DroverError(reason, "x"))

@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections import Counter, defaultdict
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -18,12 +19,14 @@ from starlette.requests import Request
 
 from chassis.errors import DroverError, Reason
 from chassis.ids import new_id
+from gateway.auth import Caller
 from gateway.fanout import Fanout, Hub
 from gateway.reader import Reader
 from gateway.services import SERVED
 from gateway.streams import StreamEndpoints
 from gateway.subscription import Resumption
 from gateway.transcode.routes import Contract
+from gateway.watch import Watches
 from gateway.wire import WIRE
 from tests.doubles.feed import Call, Feed
 from tests.doubles.sse_reader import Connection, body, frames
@@ -90,6 +93,7 @@ class Simulation:
             resumption=Resumption(seconds=1e9),
             open_seconds=1e9,
             open_streams=Gauge("open", "Open.", registry=None),
+            watches=Watches(group, Mock(), 5.0, 30.0, loop),
             clock=loop,
             ids=new_id,
         )
@@ -254,8 +258,10 @@ class Simulation:
             return calls[-1]
 
         serve = self._streams.endpoint(ROUTE, subscribe)
+        request = Request(scope)
+        request.state.caller = Caller("wrkspc_default", b"digest of a key")
         try:
-            response = await serve(Request(scope), {"session_id": "sesn_1"})
+            response = await serve(request, {"session_id": "sesn_1"})
         except DroverError as error:
             assert error.reason is Reason.UNAVAILABLE  # noqa: PT017  # or it came off well
             return

@@ -1,0 +1,104 @@
+"""Whose keys the tokens of workers are, and which sessions are theirs: asked of the services."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from chassis.errors import DroverError, Reason
+from chassis.grpc.status import from_rpc_error
+from drover.api.v1.annotations_pb2 import KEY_KIND_ENVIRONMENT, KEY_KIND_WORK_ITEM
+from drover.environment.v1 import environment_key_service_pb2 as keys_pb
+from drover.session.v1 import session_service_pb2 as session_pb
+from drover.work.v1 import work_pb2, work_service_pb2
+from gateway.auth import Caller
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from gateway.auth import Token
+    from gateway.upstream import Unary, Upstream
+
+_SESSIONS: Final = 10_000
+_SERVED: Final = (
+    (keys_pb.DESCRIPTOR, "EnvironmentKeyService", "AuthenticateEnvironmentKey"),
+    (work_service_pb2.DESCRIPTOR, "WorkService", "AuthenticateWorkItem"),
+    (session_pb.DESCRIPTOR, "SessionService", "GetSession"),
+)
+
+
+class Workers:
+    """Knows workers by their tokens' digests.
+
+    It asks about a token every time, so that one that was revoked opens nothing from that moment
+    on. Only what never changes is remembered: the environment that a session runs in.
+    """
+
+    def __init__(self, environment_key: Unary, work_item: Unary, session: Unary) -> None:
+        self._environment_key = environment_key
+        self._work_item = work_item
+        self._session = session
+        self._environments: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    @classmethod
+    def of(cls, upstream: Upstream) -> Workers:
+        """Over the services behind the gateway."""
+        return cls(
+            *(
+                upstream.unary(file.services_by_name[service].methods_by_name[method])
+                for file, service, method in _SERVED
+            )
+        )
+
+    async def caller(self, token: Token) -> Caller:
+        """Who holds a token. Raises UNAUTHENTICATED for one that opens nothing."""
+        digest = token.digest
+        try:
+            if token.kind == KEY_KIND_ENVIRONMENT:
+                request = keys_pb.AuthenticateEnvironmentKeyRequest(digest=digest)
+                key = await _answer(self._environment_key, request)
+                return Caller(key.workspace_id, digest, KEY_KIND_ENVIRONMENT, key.environment_id)
+            asked = work_service_pb2.AuthenticateWorkItemRequest(digest=digest)
+            item = await _answer(self._work_item, asked)
+        except DroverError as error:
+            if error.reason is Reason.UNAUTHENTICATED:
+                raise invalid(token.kind) from None
+            raise
+        return Caller(
+            item.workspace_id,
+            digest,
+            KEY_KIND_WORK_ITEM,
+            item.environment_id,
+            item.session_id,
+            item.work_id,
+            has_stopped=item.state == work_pb2.WORK_STATE_STOPPED,
+        )
+
+    async def environment_of(self, workspace_id: str, session_id: str) -> str:
+        """The environment of a session of the running call's workspace. Raises NOT_FOUND."""
+        known = workspace_id, session_id
+        if known in self._environments:
+            self._environments.move_to_end(known)
+            return self._environments[known]
+        request = session_pb.GetSessionRequest(session_id=session_id)
+        environment_id: str = (await _answer(self._session, request)).session.environment_id
+        self._environments[known] = environment_id
+        if len(self._environments) > _SESSIONS:
+            self._environments.popitem(last=False)
+        return environment_id
+
+
+def invalid(kind: int) -> DroverError:
+    """UNAUTHENTICATED for a worker's token that opens nothing."""
+    name = "environment key" if kind == KEY_KIND_ENVIRONMENT else "work item's token"
+    return DroverError(Reason.UNAUTHENTICATED, f"the {name} is not valid")
+
+
+async def _answer(call: Unary, request: Message) -> Any:  # noqa: ANN401  # of the call's own type
+    try:
+        answer, _ = await call(request)
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from error
+    return answer
