@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from services.hands.backends import agent_files, lock, seccomp
+from services.hands.backends import agent_files, lock, seccomp, user_files
 from services.hands.backends.bubblewrap import PYTHONS
 from services.hands.backends.docker import container, fitness
 from services.hands.backends.docker.engine import Engine, EngineRefused
@@ -134,16 +134,8 @@ class DockerBackend:
             raise
 
     def _files(self, hand_id: str, user: int) -> container.Files:
-        place = self._directory / "users" / hand_id
-        place.mkdir(parents=True, exist_ok=True)
-        files = container.Files(self._directory / "agent", place / "passwd", place / "group")
-        for path, text in (
-            (files.passwd, container.passwd(user)),
-            (files.group, container.group(user)),
-        ):
-            path.write_text(text, encoding="ascii")
-            path.chmod(0o644)
-        return files
+        users = user_files.write(self._directory / "users" / hand_id, user)
+        return container.Files(self._directory / "agent", users)
 
     def _forget(self, hand_id: str, *, removed: bool) -> None:
         self._live.discard(hand_id)

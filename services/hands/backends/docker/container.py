@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from services.hands.backends.port import SandboxSpec
+    from services.hands.backends.user_files import UserFiles
 
 INSTALLATION: Final = "drover.installation"
 HAND: Final = "drover.hand"
@@ -46,8 +47,7 @@ class Files:
     """What every sandbox is given of the host: the agent, and a user database of its own."""
 
     agent: Path
-    passwd: Path
-    group: Path
+    users: UserFiles
 
 
 def configuration(
@@ -87,8 +87,8 @@ def configuration(
         "Mounts": [
             *(_mount(source, place, writable) for source, place, writable in spec.volume.mounts),
             _mount(files.agent, inside.AGENT_DIRECTORY, writable=False),
-            _mount(files.passwd, "/etc/passwd", writable=False),
-            _mount(files.group, "/etc/group", writable=False),
+            _mount(files.users.passwd, "/etc/passwd", writable=False),
+            _mount(files.users.group, "/etc/group", writable=False),
         ],
         "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
         # The agent's stream is not for a file on the engine's disk.
@@ -149,20 +149,6 @@ def weaker(wanted: Mapping[str, Any], inspected: Mapping[str, Any]) -> Sequence[
     if mounts != expected:
         found.append(f"Mounts are {', '.join(sorted(map(str, mounts)))}")
     return found
-
-
-def passwd(user: int) -> str:
-    """The sandbox's /etc/passwd."""
-    return (
-        "root:x:0:0::/nonexistent:/usr/sbin/nologin\n"
-        f"agent:x:{user}:{user}::{inside.ENVIRONMENT['HOME']}:{inside.BASH}\n"
-        "nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n"
-    )
-
-
-def group(user: int) -> str:
-    """The sandbox's /etc/group."""
-    return f"root:x:0:\nagent:x:{user}:\nnogroup:x:65534:\n"
 
 
 def _tmpfs(size: int, mode: str, more: str = "") -> str:

@@ -1,0 +1,3 @@
+"""Sandboxes of a Kubernetes cluster."""
+
+from __future__ import annotations
