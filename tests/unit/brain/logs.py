@@ -25,11 +25,12 @@ from drover.event.v1.user_event_pb2 import (
     UserInterrupt,
     UserMessage,
     UserToolConfirmation,
+    UserToolResult,
 )
 from drover.session.v1.lease_pb2 import InputWaiting
 from drover.session.v1.session_pb2 import Session
 from services.brain.domain import events, response
-from services.brain.domain.calls import INTERRUPTED, Answerer
+from services.brain.domain.calls import INTERRUPTED, Answerer, Call
 from services.brain.domain.decision import (
     AwaitTools,
     CallModel,
@@ -86,8 +87,11 @@ def agent(*tools: Tool, model_id: str = "claude-test") -> SessionAgent:
     )
 
 
-def session(*tools: Tool, model_id: str = "claude-test") -> Session:
-    return Session(id="sesn_1", primary_thread_id="sthr_1", agent=agent(*tools, model_id=model_id))
+def session(*tools: Tool, model_id: str = "claude-test", self_hosted: bool = False) -> Session:
+    made = Session(id="sesn_1", primary_thread_id="sthr_1", agent=agent(*tools, model_id=model_id))
+    if self_hosted:
+        made.environment.self_hosted.SetInParent()
+    return made
 
 
 def every_kind_of_tool() -> list[Tool]:
@@ -129,7 +133,7 @@ class World:
         # Whether its model refuses now and then.
         self.refuses = True
         self.random = random.Random(seed)  # noqa: S311
-        self.session = session(*every_kind_of_tool())
+        self.session = session(*every_kind_of_tool(), self_hosted=seed % 3 == 0)
         self.log: list[Event] = []
         self.inbox: list[Event] = []
         self.state = harness.begin(self.session)
@@ -147,6 +151,12 @@ class World:
             message="user_message" in kinds,
         )
 
+    @property
+    def answerable(self) -> list[Call]:
+        """The calls that clients and workers answer."""
+        ours = (Answerer.CLIENT, Answerer.WORKER)
+        return [call for call in self.state.open_calls() if call.answerer in ours]
+
     def step(self) -> Decision | None:
         """Something happens: a client sends, a brain dies, or a brain takes a step."""
         chance = self.random.random()
@@ -163,7 +173,7 @@ class World:
         return decision
 
     def client(self) -> None:
-        answerable = self.state.waiting_for(Answerer.CLIENT)
+        answerable = self.answerable
         kind = self.random.choice(("message", "message", "answer", "answer", "interrupt"))
         if kind == "message":
             if not answerable:
@@ -175,6 +185,10 @@ class World:
 
     def answer(self, call_id: str) -> None:
         call = self.state.calls[call_id]
+        if call.answerer is Answerer.WORKER:
+            worked = UserToolResult(tool_use_id=call_id, content=[events.text("worked")])
+            self.append(self._named(Event(user_tool_result=worked)))
+            return
         if not call.asked:
             content = [events.text("answer")]
             answer = UserCustomToolResult(custom_tool_use_id=call_id, content=content)
@@ -228,7 +242,9 @@ class World:
                 self.running.clear()
                 for call in calls:
                     text = [events.text(INTERRUPTED)]
-                    self.append(self.factory.result(call.id, text, is_error=True))
+                    stopped = self.factory.stopped(call.id, INTERRUPTED)
+                    result = self.factory.result(call.id, text, is_error=True)
+                    self.append(stopped if call.with_worker else result)
             case CloseRequest():
                 self.append(self.factory.request_failed(self.state.request))
                 self.request = ""
