@@ -12,11 +12,10 @@ from services.hands.backends.docker.container import (
     Files,
     Machine,
     configuration,
-    group,
-    passwd,
     weaker,
 )
 from services.hands.backends.port import SandboxSpec, Volume
+from services.hands.backends.user_files import UserFiles
 from services.hands.domain.limits import MIB, Limits
 
 LIMITS = Limits(memory_bytes=64 * MIB, processes=40, cpus=4.0, tmp_bytes=8 * MIB)
@@ -29,7 +28,7 @@ def told(**changes: Any) -> dict[str, Any]:
         "image": "drover/sandbox",
         "runtime": "",
         "installation": "abc",
-        "files": Files(place / "agent", place / "passwd", place / "group"),
+        "files": Files(place / "agent", UserFiles(place / "passwd", place / "group")),
         "machine": Machine(processors=2, swap_limits=True),
     }
     spec = SandboxSpec("hand_1", Volume(place / "workspaces" / "sesn_1", 200_001), LIMITS)
@@ -129,8 +128,3 @@ def test_other_user_and_mount_that_nobody_asked_for_are_noticed() -> None:
     shown["Config"]["User"] = ""
     shown["Mounts"].append({"Destination": "/var/lib/data", "RW": True})
     assert [text.split()[0] for text in weaker(config, shown)] == ["User", "Mounts"]
-
-
-def test_user_database_names_the_volumes_owner() -> None:
-    assert "agent:x:200001:200001::/mnt/session/home:/bin/bash\n" in passwd(200_001)
-    assert "agent:x:200001:\n" in group(200_001)
