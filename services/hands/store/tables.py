@@ -10,6 +10,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    SmallInteger,
     String,
     Table,
     Text,
@@ -63,4 +64,20 @@ handovers = Table(
     Column("begun_at", BigInteger, nullable=False),  # microseconds since the epoch
     Index("ix_handovers_settled", "settled"),
     sqlite_with_rowid=False,
+)
+
+# Copies of workspaces in the store: being uploaded, the one that counts, and those to be deleted.
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("checkpoint_id", String(64), primary_key=True),
+    Column("session_id", String(128), nullable=False),
+    Column("hand", String(64), nullable=False),
+    Column("state", SmallInteger, nullable=False, index=True),
+    Column("name", String(512), nullable=False),
+    Column("volume", String(64), nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),  # microseconds since the epoch
+    Index("ix_checkpoints_session_id", "session_id", "hand"),
 )
