@@ -1,6 +1,6 @@
 """Executing tool calls: the journal before, the hand, the journal after.
 
-A call has one `_Execution` while this process runs it. Whoever asks for it meanwhile waits for the
+A call has one `Execution` while this process runs it. Whoever asks for it meanwhile waits for the
 same result; whoever asks later reads the journal's.
 """
 
@@ -8,29 +8,31 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from chassis.errors import DroverError, Reason
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.backends.port import BackendUnavailable
-from services.hands.domain import execution, fence
+from services.hands.domain import execution, fence, handover
+from services.hands.domain.address import address, session_of
 from services.hands.domain.execution import Step
 from services.hands.domain.recipe import DEFAULT
 from services.hands.domain.toolset import InputRefused, parse
 from services.hands.hand import HandDied, Lost
+from services.hands.under_way import Execution, Session, Stopped, all_ended, unless_stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from services.hands.custody import Custody
+    from services.hands.domain.handover import Generations, HandOver
     from services.hands.domain.journal import Journal
     from services.hands.domain.recipe import Recipe
     from services.hands.domain.toolset import ToolCall
     from services.hands.hand import Hand
     from services.hands.pool import Pool
-
-T = TypeVar("T")
 
 _PAUSE: Final = 0.5
 """Seconds until a journal that is away is asked again, where it does not say how long."""
@@ -39,59 +41,42 @@ _AWAY: Final = frozenset({Reason.UNAVAILABLE, Reason.RESOURCE_EXHAUSTED})
 _log = structlog.get_logger("hands.executor")
 
 
-class _Stopped(Exception):  # noqa: N818  # a thing that happens
-    """The call was cancelled before its tool ran."""
-
-
-class _Execution:
-    """A call under way. `generation` is the newest that asks for it; `hand` runs its tool."""
-
-    def __init__(self, call_id: str, generation: int, recipe: Recipe) -> None:
-        self.call_id = call_id
-        self.recipe = recipe
-        self.generation = generation
-        self.stop = asyncio.Event()
-        self.hand: Hand | None = None
-        self.result: asyncio.Future[ExecuteResponse] = asyncio.get_running_loop().create_future()
-        # Its callers may all be gone when it fails.
-        self.result.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-
-class _Session:
-    """What this process knows of a session while it is at work for it.
-
-    `generation` is a lower bound of the journal's fence: what is older is refused unasked.
-    """
-
-    def __init__(self) -> None:
-        self.generation = 0
-        self.shell = asyncio.Lock()
-        self.calls: dict[str, _Execution] = {}
-
-
 class Executor:
     """Runs every call at most once. `tasks` owns what goes on when the caller is gone."""
 
-    def __init__(self, journal: Journal, pool: Pool, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, journal: Journal, pool: Pool, tasks: asyncio.TaskGroup, custody: Custody
+    ) -> None:
         self._journal = journal
         self._pool = pool
+        self._custody = custody
         self._tasks = tasks
-        self._sessions: defaultdict[str, _Session] = defaultdict(_Session)
+        self._sessions: defaultdict[str, Session] = defaultdict(Session)
         self._drained = False
 
     async def provision(
-        self, session_id: str, generation: int, recipe: Recipe = DEFAULT
+        self, session_id: str, generation: int, recipe: Recipe = DEFAULT, *, name: str = ""
     ) -> tuple[Hand, bool]:
-        """The session's hand, and whether it was there already.
+        """The session's hand of that name, and whether it was there already.
 
-        Raises LEASE_LOST, RESOURCE_EXHAUSTED and `BackendUnavailable`.
+        Raises LEASE_LOST, RESOURCE_EXHAUSTED, ARCHIVED for a hand that was handed over, and
+        `BackendUnavailable`.
         """
         await self._fence(session_id, generation)
         # Again, for the session may have ended meanwhile: no sandbox may start behind its end.
-        fence.advance(self._sessions[session_id].generation, generation)
-        existing = self._pool.has(session_id)
-        async with self._pool.use(session_id, recipe) as hand:
-            return hand, existing
+        session = self._sessions[session_id]
+        fence.advance(session.generation, generation)
+        self._custody.check_rests(session_id, name)
+        where = address(session_id, name)
+        existing = self._pool.has(where)
+        session.provisions[name] += 1
+        try:
+            if not existing:
+                await self._custody.check(session_id, name)
+            async with self._pool.use(where, recipe) as hand:
+                return hand, existing
+        finally:
+            session.provisions[name] -= 1
 
     async def execute(
         self,
@@ -102,11 +87,12 @@ class Executor:
         text: str,
         *,
         recipe: Recipe = DEFAULT,
+        name: str = "",
     ) -> ExecuteResponse:
         """The result of a call, which is run if it never was. `text` is the input's JSON.
 
-        Goes on when the caller is cancelled. Raises LEASE_LOST and RESOURCE_EXHAUSTED; nothing has
-        run then.
+        `name` is the hand's that runs it. Goes on when the caller is cancelled. Raises LEASE_LOST,
+        RESOURCE_EXHAUSTED, and ARCHIVED for a hand that was handed over; nothing has run then.
         """
         session = self._sessions[session_id]
         fence.advance(session.generation, generation)
@@ -117,7 +103,10 @@ class Executor:
             except InputRefused as refusal:
                 await self._fence(session_id, generation)
                 return execution.not_run(str(refusal))
-            under_way = session.calls[call_id] = _Execution(call_id, generation, recipe)
+            self._custody.check_rests(session_id, name)
+            under_way = session.calls[call_id] = Execution(
+                call_id, generation, recipe, name=name, where=address(session_id, name)
+            )
             run = self._run(session_id, session, under_way, call)
             self._tasks.create_task(run, name=f"call {call_id}")
         else:
@@ -141,7 +130,7 @@ class Executor:
             for call in calls:
                 if call.hand is not None:
                     stops.create_task(call.hand.cancel(call.call_id))
-        await _all_ended(calls)
+        await all_ended(calls)
 
     async def end(self, session_id: str, generation: int) -> None:
         """Takes nothing of the session's last lease generation any more.
@@ -152,22 +141,69 @@ class Executor:
         session.generation = fence.advance(session.generation, generation + 1)
         await self._journal.end(session_id, generation)
 
-    async def release(self, session_id: str) -> None:
-        """Ends a session's hand and the calls that run in it."""
-        calls = list(self._sessions[session_id].calls.values())
+    async def fence(self, session_id: str, generation: int) -> None:
+        """Takes a generation, which may not be older than the newest seen. Raises LEASE_LOST."""
+        await self._fence(session_id, generation)
+
+    async def release(self, session_id: str, name: str | None = None) -> None:
+        """Ends a session's hand of that name, or all that it has, and the calls that run there.
+
+        Raises UNAVAILABLE while one of them is being handed over.
+        """
+        session = self._sessions[session_id]
+        if name is None:
+            self._custody.check_all_rest(session_id)
+            calls = list(session.calls.values())
+        else:
+            self._custody.check_rests(session_id, name)
+            calls = session.calls_in(name)
         for call in calls:
             call.stop.set()
-        await self._pool.release(session_id)
-        await _all_ended(calls)
-        await self._pool.release(session_id)  # which one of them may have begun to start
+        await self._let_go(session_id, name)
+        await all_ended(calls)
+        await self._let_go(session_id, name)  # of what one of them may have begun to start
         self.prune()
 
+    async def hand_over(
+        self, wanted: HandOver, generations: Generations, workspace_id: str
+    ) -> Hand | None:
+        """Hands a hand on to another session; answers the sandbox that goes along, if any.
+
+        Goes on when the caller is cancelled. Raises what `Custody.hand_over` does, and
+        SESSION_RUNNING (`hand_busy`) when somebody uses the hand.
+        """
+        handover.check_sense(wanted)
+        for session_id, name in (
+            (wanted.session_id, wanted.hand),
+            (wanted.to_session_id, wanted.to_hand),
+        ):
+            self._custody.check_rests(session_id, name)
+            session = self._sessions[session_id]
+            if calls := session.calls_in(name):
+                raise handover.busy(name, f"the call {calls[0].call_id} is under way")
+            if session.provisions[name]:
+                raise handover.busy(name, "it is being made ready")
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(lambda future: future.cancelled() or future.exception())
+        move = self._custody.hand_over(wanted, generations, workspace_id)  # from now on
+        self._tasks.create_task(_settle(done, move), name=f"hand over {wanted.where}")
+        await asyncio.shield(done)
+        return self._pool.live().get(wanted.to)
+
     async def purge(self, session_id: str, generation: int) -> None:
-        """Forgets a session that was released; `generation` is its last, 0 if it has none."""
+        """Forgets a session that was released, and deletes its files.
+
+        `generation` is its last, 0 if it has none. Raises `OSError` when files stay.
+        """
+        await self._custody.purge(session_id)
         await self._journal.purge(session_id, generation)
         if not generation:
             self._sessions[session_id].generation = 0
         self.prune()
+
+    async def purge_hand(self, session_id: str, name: str) -> None:
+        """Deletes the files of a hand that was released. Raises `OSError` when some stay."""
+        await self._custody.purge(session_id, name)
 
     async def drain(self, seconds: float) -> None:
         """Gives the calls under way so long to end by themselves."""
@@ -180,9 +216,15 @@ class Executor:
 
     def prune(self) -> None:
         """Drops what is known of sessions that nothing is done for any more."""
+        served = {session_of(where) for where in self._pool.live()}
         for session_id, session in list(self._sessions.items()):
-            if not session.calls and not self._pool.has(session_id):
+            if not session.calls and not +session.provisions and session_id not in served:
                 del self._sessions[session_id]
+
+    async def _let_go(self, session_id: str, name: str | None) -> None:
+        wanted = self._pool.addresses(session_id) if name is None else [address(session_id, name)]
+        for where in wanted:
+            await self._pool.release(where)
 
     async def _fence(self, session_id: str, generation: int) -> None:
         highest = self._sessions[session_id].generation
@@ -192,12 +234,12 @@ class Executor:
             session.generation = max(session.generation, generation)
 
     async def _run(
-        self, session_id: str, session: _Session, under_way: _Execution, call: ToolCall
+        self, session_id: str, session: Session, under_way: Execution, call: ToolCall
     ) -> None:
         """The call's whole life. Raises nothing: what goes wrong is the result's exception."""
         try:
             result = await self._once(session_id, session, under_way, call)
-        except _Stopped:
+        except Stopped:
             under_way.result.set_result(execution.cancelled())
         except Exception as error:  # noqa: BLE001  # raised in every caller
             under_way.result.set_exception(error)
@@ -210,22 +252,23 @@ class Executor:
             del session.calls[under_way.call_id]
 
     async def _once(
-        self, session_id: str, session: _Session, under_way: _Execution, call: ToolCall
+        self, session_id: str, session: Session, under_way: Execution, call: ToolCall
     ) -> ExecuteResponse:
         if call.tool != "bash":
             return await self._journalled(session_id, session, under_way, call)
         # Before the journal: what waits here has not started. The lock is fair.
-        if session.shell.locked():
-            await _unless_stopped(under_way, session.shell.acquire())
+        shell = session.shells[under_way.name]
+        if shell.locked():
+            await unless_stopped(under_way, shell.acquire())
         else:
-            await session.shell.acquire()
+            await shell.acquire()
         try:
             return await self._journalled(session_id, session, under_way, call)
         finally:
-            session.shell.release()
+            shell.release()
 
     async def _journalled(
-        self, session_id: str, session: _Session, under_way: _Execution, call: ToolCall
+        self, session_id: str, session: Session, under_way: Execution, call: ToolCall
     ) -> ExecuteResponse:
         call_id = under_way.call_id
         begun = await self._journal.begin(session_id, call_id, under_way.generation, call.tool)
@@ -237,7 +280,7 @@ class Executor:
         except DroverError:
             await self._keep(lambda: self._journal.forget(session_id, call_id))
             raise
-        except _Stopped:
+        except Stopped:
             result = execution.cancelled()
         await self._keep(lambda: self._journal.finish(session_id, call_id, result))
         return result
@@ -260,7 +303,7 @@ class Executor:
                 return
 
     async def _perform(
-        self, session_id: str, under_way: _Execution, call: ToolCall, starts: int
+        self, session_id: str, under_way: Execution, call: ToolCall, starts: int
     ) -> ExecuteResponse:
         """Runs the tool, in a second sandbox if the first died and the tool only reads."""
         while True:
@@ -282,14 +325,16 @@ class Executor:
             starts = again.record.starts
 
     async def _in_hand(
-        self, session_id: str, under_way: _Execution, call: ToolCall
+        self, session_id: str, under_way: Execution, call: ToolCall
     ) -> ExecuteResponse:
-        if not self._pool.has(session_id):
-            await _unless_stopped(under_way, self._pool.prepare(session_id, under_way.recipe))
-        async with self._pool.use(session_id, under_way.recipe) as hand:
+        where, recipe = under_way.where, under_way.recipe
+        if not self._pool.has(where):
+            await self._custody.check(session_id, under_way.name)
+            await unless_stopped(under_way, self._pool.prepare(where, recipe))
+        async with self._pool.use(where, recipe) as hand:
             note = await self._note(session_id, under_way.call_id, call, hand)
             if under_way.stop.is_set():
-                raise _Stopped
+                raise Stopped
             under_way.hand = hand
             try:
                 reply = await hand.run(under_way.call_id, call)
@@ -316,31 +361,22 @@ class Executor:
         return ""
 
 
-async def _unless_stopped(under_way: _Execution, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns, unless the call is stopped first. Raises `_Stopped`."""
-    task = asyncio.ensure_future(work)
-    stop = asyncio.ensure_future(under_way.stop.wait())
-    try:
-        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-    finally:
-        stop.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.wait([task])
-    raise _Stopped
-
-
-async def _all_ended(calls: Iterable[_Execution]) -> None:
-    results = [call.result for call in calls]
-    if results:
-        await asyncio.wait(results)
-
-
 def _recorded(begun: execution.Begun) -> ExecuteResponse:
     result = ExecuteResponse()
     if begun.record.result is not None:
         result.CopyFrom(begun.record.result)
     result.replayed = begun.replayed
     return result
+
+
+async def _settle(done: asyncio.Future[None], work: Awaitable[None]) -> None:
+    """Hands on what comes of `work`. Raises nothing: what goes wrong is the waiter's matter."""
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001  # raised in the caller
+        done.set_exception(error)
+    except BaseException:
+        done.cancel()
+        raise
+    else:
+        done.set_result(None)

@@ -43,8 +43,10 @@ class Lifecycle(Protocol):
         """The workspace is another hand's now. May be told twice of one move."""
         ...
 
-    async def purged(self, where: str) -> None:
-        """The workspace is gone for good. May be told twice."""
+    async def purged(self, session_id: str, hand: str | None) -> None:
+        """A session's workspace of that hand is gone for good, or all that it had. May be told
+        twice.
+        """
         ...
 
 
@@ -70,5 +72,5 @@ class Unobserved:
     async def moved(self, where: str, to: str) -> None:
         """Nothing else to move."""
 
-    async def purged(self, where: str) -> None:
+    async def purged(self, session_id: str, hand: str | None) -> None:
         """Nothing else to delete."""

@@ -19,13 +19,17 @@ from chassis.telemetry.metrics import exposed
 from drover.hands.v1.hands_service_pb2_grpc import add_HandsServiceServicer_to_server
 from services.hands.backends.choice import Choice
 from services.hands.backends.docker.settings import DEFAULT_HOST, EngineSettings
+from services.hands.backends.kubernetes.backend import KubernetesBackend
+from services.hands.backends.kubernetes.settings import ClusterOptions, ClusterSettings
 from services.hands.backends.local import LocalBackend
+from services.hands.custody import Custody
 from services.hands.disk import DiskLimits, DiskWatcher
 from services.hands.domain import protections
 from services.hands.domain.limits import MIB, Limits
 from services.hands.executor import Executor
 from services.hands.pool import Pool, PoolSize
 from services.hands.rpc import HandsRpc
+from services.hands.store.handovers import SqlHandOvers
 from services.hands.store.journal import SqlJournal
 from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
@@ -52,7 +56,7 @@ def _protections(text: str) -> str:
     return text
 
 
-class HandsSettings(DatabaseSettings):
+class HandsSettings(ClusterOptions, DatabaseSettings):
     """Settings of the hands."""
 
     hands_database_url: SecretText = Field(
@@ -85,15 +89,18 @@ class HandsSettings(DatabaseSettings):
     )
     hands_tmp_mib: int = Field(default=512, ge=1, description="Size of a sandbox's /tmp.")
 
-    sandbox: Literal["local", "docker"] = Field(
+    sandbox: Literal["local", "docker", "kubernetes"] = Field(
         default="local",
         description="What sandboxes are made by; the environment's metadata may name another.",
     )
     sandbox_image: str = Field(
-        default="drover/sandbox", min_length=1, description="The image of docker sandboxes."
+        default="drover/sandbox",
+        min_length=1,
+        description="The image of docker sandboxes, and of kubernetes ones, which have no other.",
     )
     sandbox_runtime: str = Field(
-        default="", description="The engine's runtime for them, such as runsc; default its own."
+        default="",
+        description="The engine's runtime for them, or the cluster's class; default its own.",
     )
     sandbox_engine_minimum: str = Field(
         default="20.10", description="The oldest version of the engine that is taken."
@@ -147,6 +154,7 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
                 LocalBackend, directory, protections.minimum(settings.sandbox_minimum)
             ),
             "docker": partial(_docker, directory, settings),
+            "kubernetes": partial(_kubernetes, directory, settings),
         },
         settings.sandbox,
     )
@@ -166,11 +174,13 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
         ids=new_id,
     )
     stack.push_async_callback(pool.close)
-    executor = Executor(SqlJournal(database, SystemClock()), pool, tasks)
+    custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces)
+    await custody.recover()
+    executor = Executor(SqlJournal(database, SystemClock()), pool, tasks, custody)
     watcher = DiskWatcher(pool, workspaces, settings.disk_limits(), SystemClock())
     watch = tasks.create_task(watcher.run(), name="disk")
     stack.callback(watch.cancel)
-    reaper = tasks.create_task(_reap(pool, executor), name="reaper")
+    reaper = tasks.create_task(_reap(pool, executor, custody), name="reaper")
     stack.callback(reaper.cancel)
     pool.fill()
 
@@ -178,7 +188,7 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     server = GrpcServer(
         settings.listen, settings.token(), reflection=settings.reflection, registry=registry
     )
-    server.add(add_HandsServiceServicer_to_server, HandsRpc(executor, workspaces))
+    server.add(add_HandsServiceServicer_to_server, HandsRpc(executor))
     await server.start()
     stack.push_async_callback(_stop, server, executor, pool)
     health = tasks.create_task(follow(database, server), name="health")
@@ -201,6 +211,13 @@ def _docker(directory: Path, settings: HandsSettings) -> Backend:
     return DockerBackend(directory, engine)
 
 
+def _kubernetes(directory: Path, settings: HandsSettings) -> Backend:
+    # The default image is one that an engine builds; a cluster would fetch a stranger's.
+    image = settings.sandbox_image if "sandbox_image" in settings.model_fields_set else ""
+    cluster = ClusterSettings.of(settings, image, settings.sandbox_runtime, os.environ)
+    return KubernetesBackend(directory, cluster)
+
+
 async def _stop(server: GrpcServer, executor: Executor, pool: Pool) -> None:
     """Refuses new calls; those under way may end, and are recorded as unknown if they do not."""
     async with asyncio.TaskGroup() as tasks:
@@ -209,10 +226,11 @@ async def _stop(server: GrpcServer, executor: Executor, pool: Pool) -> None:
         await pool.close()
 
 
-async def _reap(pool: Pool, executor: Executor) -> None:
+async def _reap(pool: Pool, executor: Executor, custody: Custody) -> None:
     while True:
         await asyncio.sleep(_REAP_SECONDS)
         await pool.reap()
+        await custody.tend()
         executor.prune()
 
 

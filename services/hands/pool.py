@@ -182,7 +182,7 @@ class Pool:
         self._closed = True
         async with asyncio.TaskGroup() as ends:
             ends.create_task(self.spares.close())
-            for where in {*self._seats, *self._leaving}:
+            for where in dict.fromkeys([*self._seats, *self._leaving]):
                 for seat in self._take_out(where):
                     ends.create_task(self._end(where, seat, "the service stops"))
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from chassis.context import current_call
 from chassis.errors import DroverError, Reason
 from drover.hands.v1.hands_service_pb2 import (
     CancelRequest,
     CancelResponse,
     ExecuteRequest,
     ExecuteResponse,
+    HandOverRequest,
+    HandOverResponse,
     ProvisionRequest,
     ProvisionResponse,
     ReleaseRequest,
@@ -18,12 +21,12 @@ from drover.hands.v1.hands_service_pb2 import (
 from drover.hands.v1.hands_service_pb2_grpc import HandsServiceServicer
 from services.hands.backends.port import BackendUnavailable
 from services.hands.domain import recipe
+from services.hands.domain.handover import Generations, HandOver
 
 if TYPE_CHECKING:
     import grpc.aio
 
     from services.hands.executor import Executor
-    from services.hands.workspace import Workspaces
 
     Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -31,9 +34,8 @@ if TYPE_CHECKING:
 class HandsRpc(HandsServiceServicer):
     """Turns requests into calls of the executor. Errors are `DroverError`s."""
 
-    def __init__(self, executor: Executor, workspaces: Workspaces) -> None:
+    def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._workspaces = workspaces
 
     async def Provision(  # noqa: N802  # named by the contract
         self, request: ProvisionRequest, _context: Context
@@ -42,11 +44,13 @@ class HandsRpc(HandsServiceServicer):
         wanted = recipe.check(request.environment)
         try:
             hand, existing = await self._executor.provision(
-                request.session_id, request.generation, wanted
+                request.session_id, request.generation, wanted, name=request.hand
             )
         except BackendUnavailable as error:
             raise DroverError(Reason.UNAVAILABLE, str(error)) from error
-        return ProvisionResponse(hand_id=hand.id, backend=hand.backend, existing=existing)
+        return ProvisionResponse(
+            hand_id=hand.id, backend=hand.backend, existing=existing, hand=request.hand
+        )
 
     async def Execute(  # noqa: N802  # named by the contract
         self, request: ExecuteRequest, _context: Context
@@ -60,6 +64,7 @@ class HandsRpc(HandsServiceServicer):
             request.name,
             request.input,
             recipe=wanted,
+            name=request.hand,
         )
 
     async def Cancel(  # noqa: N802  # named by the contract
@@ -72,8 +77,10 @@ class HandsRpc(HandsServiceServicer):
     async def Release(  # noqa: N802  # named by the contract
         self, request: ReleaseRequest, _context: Context
     ) -> ReleaseResponse:
-        """Ends a session's hand."""
+        """Ends a session's hands, or one of them."""
         session_id, generation = request.session_id, request.generation
+        if request.hand:
+            return await self._release_one(session_id, generation, request)
         try:
             if generation:
                 await self._executor.end(session_id, generation)
@@ -83,6 +90,27 @@ class HandsRpc(HandsServiceServicer):
             return ReleaseResponse()
         await self._executor.release(session_id)
         if request.purge:
-            await self._workspaces.purge(session_id)
             await self._executor.purge(session_id, generation)
         return ReleaseResponse()
+
+    async def _release_one(
+        self, session_id: str, generation: int, request: ReleaseRequest
+    ) -> ReleaseResponse:
+        await self._executor.fence(session_id, generation)
+        await self._executor.release(session_id, request.hand)
+        if request.purge:
+            await self._executor.purge_hand(session_id, request.hand)
+        return ReleaseResponse()
+
+    async def HandOver(  # noqa: N802  # named by the contract
+        self, request: HandOverRequest, _context: Context
+    ) -> HandOverResponse:
+        """Hands a hand on to another session."""
+        wanted = HandOver(request.session_id, request.hand, request.to_session_id, request.to_hand)
+        generations = Generations(request.generation, request.to_generation)
+        try:
+            hand = await self._executor.hand_over(wanted, generations, current_call().workspace_id)
+        except OSError as error:
+            text = f"the workspace could not be moved yet: {error.strerror or error}"
+            raise DroverError(Reason.UNAVAILABLE, text, retry_after=1.0) from error
+        return HandOverResponse(hand_id=hand.id if hand is not None else "")

@@ -1,6 +1,7 @@
 """Workspaces: what of a sandbox outlives it.
 
-DIR/hands/workspaces/<session>/{workspace,uploads,outputs,home,tool_outputs}
+DIR/hands/workspaces/<session>/{workspace,uploads,outputs,home,tool_outputs}, and the same below
+<session>@<name> for a hand that has a name: each is found by its hand's address.
 """
 
 from __future__ import annotations
@@ -64,6 +65,18 @@ class Workspaces:
         spare.root.rename(root)
         return Volume(root, spare.owner)
 
+    def addresses(self, session_id: str) -> list[str]:
+        """Where a session has volumes: those of its hands, named or not."""
+        names = [path.name for path in self._sessions.glob(f"{session_id}@*")]
+        return [session_id, *names] if self.find(session_id) is not None else names
+
+    async def move(self, where: str, to: str) -> None:
+        """Gives a volume another address, durably, if it is not there yet. Raises `OSError`.
+
+        A sandbox that has it mounted keeps it.
+        """
+        await asyncio.to_thread(self._move, self._sessions / where, self._sessions / to)
+
     async def purge(self, session_id: str) -> None:
         """Deletes a session's volume, if it has one. Raises as `remove`."""
         volume = self.find(session_id) or Volume(self._sessions / session_id, None)
@@ -93,6 +106,19 @@ class Workspaces:
             directory.mkdir(parents=True, exist_ok=True)
             directory.chmod(0o711)  # to pass through, not to look into
         self._owners.update(entry.stat().st_uid for entry in self._sessions.iterdir())
+
+    def _move(self, root: Path, target: Path) -> None:
+        if root.exists():
+            if target.exists():
+                msg = f"{root.name} cannot become {target.name}, which is there already"
+                raise OSError(msg)
+            root.rename(target)
+        # Also where an earlier attempt has renamed it: it may not have come this far.
+        directory = os.open(self._sessions, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
     def _make(self, parent: Path, name: str) -> Volume:
         owner = self._take_owner() if self._privileged else None

@@ -19,10 +19,12 @@ from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.backends.docker.backend import DockerBackend
 from services.hands.backends.docker.settings import EngineSettings
 from services.hands.backends.local import LocalBackend
+from services.hands.custody import Custody
 from services.hands.domain.execution import SANDBOX_LOST, SHELL_LOST
 from services.hands.domain.limits import MIB, Limits
 from services.hands.executor import Executor
 from services.hands.pool import Pool, PoolSize
+from services.hands.store.handovers import SqlHandOvers
 from services.hands.store.journal import SqlJournal
 from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
@@ -169,5 +171,7 @@ async def hands_stack(
             ids=new_id,
         )
         stack.push_async_callback(pool.close)
-        executor = Executor(SqlJournal(database, SystemClock()), pool, tasks)
+        custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces)
+        await custody.recover()
+        executor = Executor(SqlJournal(database, SystemClock()), pool, tasks, custody)
         yield HandsStack(backend, pool, executor)

@@ -38,6 +38,7 @@ from services.brain.loop.sync_points import NoSyncPoints
 from services.brain.loop.turn import Ports
 from services.brain.loop.worker import Worker
 from services.brain.rpc import BrainRpc
+from services.hands.custody import Custody
 from services.hands.domain.limits import MIB
 from services.hands.domain.limits import Limits as HandLimits
 from services.hands.executor import Executor
@@ -56,6 +57,7 @@ from services.session.rpc.checkpoints import CheckpointRpc
 from services.session.rpc.parts import Parts
 from services.session.rpc.servicer import SessionRpc
 from services.session.watch import Watch
+from tests.doubles.hands_handovers import MemoryHandOvers
 from tests.simulation.disk import Delayed, Store
 from tests.simulation.sandbox import Backend, Workspaces
 
@@ -205,10 +207,11 @@ class HandsProcess:
                 ids=world.authors.new_id,
             )
             journal = Delayed(world.disk, self._life, world.disk.journal)
-            executor = Executor(cast("Any", journal), pool, tasks)
+            custody = Custody(MemoryHandOvers(world.disk.journal), pool, workspaces)
+            executor = Executor(cast("Any", journal), pool, tasks, custody)
             pool.fill()
             server = world.network.serve(self._life, world.authors.new_id)
-            rpc = HandsRpc(executor, workspaces)
+            rpc = HandsRpc(executor)
             add_HandsServiceServicer_to_server(rpc, cast("Any", server))
             while True:
                 await asyncio.sleep(_REAP_SECONDS)

@@ -216,6 +216,9 @@ class Workspaces:
         self._volumes[session_id] = spare
         return spare
 
+    def addresses(self, session_id: str) -> list[str]:
+        return [session_id] if session_id in self._volumes else []
+
     async def purge(self, session_id: str) -> None:
         await asyncio.sleep(0.001)
         self._volumes.pop(session_id, None)

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from services.hands.custody import Custody
 from services.hands.domain.limits import Limits
 from services.hands.executor import Executor
 from services.hands.pool import Pool, PoolSize
 from services.hands.workspace import Workspaces
 from tests.doubles.hands_backend import ScriptedBackend
+from tests.doubles.hands_handovers import MemoryHandOvers
 from tests.doubles.hands_journal import MemoryJournal
 
 
@@ -44,6 +46,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.workspaces = Workspaces(self.directory, privileged=False)
+        self.handovers = MemoryHandOvers(self.journal)
         self._build(self.size)
 
     async def restart(self, size: PoolSize | None = None) -> None:
@@ -62,7 +65,8 @@ class World:
             clock=self.clock,
             ids=lambda prefix: f"{prefix}_{next(numbers)}",
         )
-        self.executor = Executor(self.journal, self.pool, self.tasks)
+        self.custody = Custody(self.handovers, self.pool, self.workspaces)
+        self.executor = Executor(self.journal, self.pool, self.tasks, self.custody)
 
 
 @pytest.fixture
