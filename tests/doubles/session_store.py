@@ -22,9 +22,11 @@ from services.session.domain.ports import (
 )
 from services.session.domain.session import SessionDetails, SessionState, Status, ThreadState
 from storage.answers import Kept, decide
+from tests.doubles.session_work import MemoryWork
 
 if TYPE_CHECKING:
     from services.session.domain.ports import Call
+    from services.session.domain.work import WorkItem
 
 
 @dataclasses.dataclass
@@ -53,10 +55,14 @@ class _Tables:
     sessions: dict[str, KeptSession] = dataclasses.field(default_factory=dict)
     releases: dict[int, tuple[HandRelease, int]] = dataclasses.field(default_factory=dict)
     answers: dict[bytes, Kept] = dataclasses.field(default_factory=dict)
+    work: dict[str, WorkItem] = dataclasses.field(default_factory=dict)
+    pollers: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
 
     def copy(self):
         sessions = {session_id: kept.copy() for session_id, kept in self.sessions.items()}
-        return _Tables(sessions, dict(self.releases), dict(self.answers))
+        return _Tables(
+            sessions, dict(self.releases), dict(self.answers), dict(self.work), dict(self.pollers)
+        )
 
 
 class MemoryStore:
@@ -95,7 +101,7 @@ class MemoryStore:
         return result
 
 
-class MemoryTransaction:
+class MemoryTransaction(MemoryWork):
     """One transaction over a copy of everything."""
 
     def __init__(self, tables, now, ids):
@@ -130,6 +136,7 @@ class MemoryTransaction:
 
     def remove(self, session_id):
         del self._tables.sessions[session_id]
+        self.remove_work(session_id)
         for key_id, kept in self._tables.answers.items():
             if kept.about == session_id:
                 self._tables.answers[key_id] = kept._replace(answer=None)

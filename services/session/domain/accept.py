@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chassis.errors import DroverError, Reason
-from services.session.domain import admission, budget, inbox, lease, log
+from services.session.domain import admission, budget, inbox, lease, log, queue
 from services.session.domain import event as events_of
 from services.session.domain.news import News
 from services.session.domain.ports import Call, CallState, InboxEntry, LogEntry
@@ -144,6 +144,7 @@ class _Batch:
     queued: list[InboxEntry] = field(default_factory=list)
     logged: list[LogEntry] = field(default_factory=list)
     changed: dict[str, Call] = field(default_factory=dict)
+    work: str = ""
 
     def admit(
         self,
@@ -264,6 +265,7 @@ class _Batch:
         if self.changed:
             tx.save_calls(state.id, list(self.changed.values()))
         tx.save(state)
+        self.work = queue.see_to(tx, state, self.ids)
 
     def news(self) -> News:
         state = self.state
@@ -276,4 +278,5 @@ class _Batch:
             wake=state.needs_brain and not lease.is_live(state, self.now),
             generation=state.generation,
             released=state.lease_expires_at is None,
+            work=self.work,
         )

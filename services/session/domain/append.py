@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chassis.errors import DroverError, Reason
 from drover.session.v1 import lease_pb2
-from services.session.domain import admission, inbox, lease, log, session
+from services.session.domain import admission, inbox, lease, log, queue, session
 from services.session.domain import event as events_of
 from services.session.domain.accept import EVENT_PREFIX, check_ids, not_found, repeated
 from services.session.domain.event import FOR_WORKER, WAIT_FOR_CLIENT
@@ -82,7 +82,7 @@ def append_to(
     now = tx.now()
     acknowledged: list[lease_pb2.Appended] = []
     stamped: list[event_pb2.Event] = []
-    refusal = None
+    refusal, work = None, ""
     for request in requests:
         step = _Step(state.copy(), now, ids)
         try:
@@ -93,7 +93,7 @@ def append_to(
             break
         if not step.pending:
             step.store(tx)
-            state = step.state
+            state, work = step.state, work or step.work
             stamped += [entry.event for entry in step.entries]
         sent_seq = state.head_seq
         acknowledged.append(step.acknowledge(request, others, state))
@@ -106,6 +106,7 @@ def append_to(
         generation=state.generation,
         ends=bool(stamped) and state.activity.status is Status.TERMINATED,
         released=state.lease_expires_at is None,
+        work=work,
     )
     return Appends(acknowledged, refusal, news, sent_seq, now + lease.LEASE_MICROS)
 
@@ -159,6 +160,7 @@ class _Step:
     released: bool = False
     pending: bool = False
     rebudgeted: bool = False
+    work: str = ""
 
     def plan(self, tx: Transaction, request: lease_pb2.AppendEvents) -> None:
         fresh = self._fresh(tx, request.events)
@@ -299,6 +301,14 @@ class _Step:
                     thread.activity.enter(status, self.now)
                     thread.updated_at = self.now
                     tx.save_thread(thread)
+        if self.state.self_hosted:
+            self._see_to_work(tx)
+
+    def _see_to_work(self, tx: Transaction) -> None:
+        if self.state.ended:
+            queue.end(tx, self.state)
+        elif any(call.awaited for call in self.opened.values()):
+            self.work = queue.see_to(tx, self.state, self.ids)
 
     def acknowledge(
         self,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from chassis.errors import DroverError, Reason
 from drover.event.v1 import event_pb2, session_event_pb2
 from services.session.domain import event as events_of
-from services.session.domain import inbox, lease, log
+from services.session.domain import inbox, lease, log, queue
 from services.session.domain.accept import EVENT_PREFIX, accept_initial, not_found
 from services.session.domain.news import News
 from services.session.domain.session import (
@@ -62,7 +62,8 @@ def create(
     tx.create(state, details, thread)
     if queued:
         tx.enqueue(state.id, queued)
-    return Snapshot(state, details, now), News(state.ref, wake=state.needs_brain)
+    work = queue.see_to(tx, state, ids)
+    return Snapshot(state, details, now), News(state.ref, wake=state.needs_brain, work=work)
 
 
 def read(tx: Transaction, ref: SessionRef) -> Snapshot:
@@ -94,6 +95,7 @@ def archive(tx: Transaction, ref: SessionRef, ids: IdSource) -> tuple[Snapshot, 
         tx.append(state.id, entries)
     state.archived_at = state.updated_at = now
     tx.save(state)
+    queue.end(tx, state)
     if not state.self_hosted:  # its workers' machines are not ours to clear
         tx.request_release(ref, state.generation, purge=False)
     news = News(
@@ -147,6 +149,8 @@ def delete(tx: Transaction, ref: SessionRef) -> News:
     if state is None:
         raise not_found(ref)
     check_idle(state, "deleted")
+    if state.self_hosted:  # of a long log it takes a while until all is gone
+        tx.remove_work(ref.session_id)
     tx.remove(ref.session_id)
     if not state.self_hosted:
         tx.request_release(ref, state.generation, purge=True)

@@ -19,7 +19,8 @@ class News:
     `input` is what waits for the brain, `None` where a brain brought the news itself. `wake` says
     that the session needs a brain and has none, `generation` is its lease's. `ends` closes the
     session's streams; `opened` says that the lease was taken, `released` that nobody holds it,
-    `fenced` that its holder has lost it.
+    `fenced` that its holder has lost it. `work` is the environment in which work was queued for the
+    session, empty where none was.
     """
 
     ref: SessionRef
@@ -34,3 +35,4 @@ class News:
     opened: bool = False
     released: bool = False
     fenced: bool = False
+    work: str = ""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from drover.event.v1 import user_event_pb2
 from services.session.domain.event import WAIT_FOR_CLIENT, CallKind
+from services.session.domain.work_ports import WorkTransaction
 
 if TYPE_CHECKING:
     import asyncio
@@ -234,7 +235,7 @@ class HandRelease:
     attempts: int = 0
 
 
-class Transaction(Protocol):
+class Transaction(WorkTransaction, Protocol):
     """One transaction. Reads see its own writes; nothing is kept when it fails."""
 
     def now(self) -> int:

@@ -15,8 +15,7 @@ from services.session.store import (
     stalled,
     threads,
 )
-from services.session.store.unit import Known
-from services.session.store.writes import Writes
+from services.session.store.work_part import WorkPart
 from storage import answers
 
 if TYPE_CHECKING:
@@ -45,24 +44,18 @@ if TYPE_CHECKING:
         ThreadState,
     )
     from services.session.store.pairs import Pair
-    from services.session.store.unit import Unit
 
     Find = Callable[[Connection, str, Collection[str]], Mapping[str, bytes]]
 
 
-class SqlTransaction:
+class SqlTransaction(WorkPart):
     """One transaction of a unit: see `ports.Transaction`. Ends with `keep` or `undo`.
 
     What can be answered from what the unit knows is; for the rest the database is first told what
     it needs to know. Statements that write at once go through `_settled`.
     """
 
-    __slots__ = ("_known", "_unit", "_writes")
-
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
-        self._known = Known()
-        self._writes = Writes()
+    __slots__ = ()
 
     def keep(self) -> None:
         """Has what was written be committed with the unit."""
@@ -76,10 +69,6 @@ class SqlTransaction:
     def wrote(self) -> bool:
         """Whether anything was written that the database has not been told."""
         return bool(self._writes)
-
-    def now(self) -> int:
-        """The database's time."""
-        return self._unit.now()
 
     # sessions and threads
 
@@ -334,25 +323,6 @@ class SqlTransaction:
         found = self._known.queued_ids.get(pair)
         return self._unit.known.queued_ids.get(pair) if found is None else found
 
-    @property
-    def _both(self) -> tuple[Writes, Writes]:
-        """What was written before this transaction, and by it."""
-        return self._unit.writes, self._writes
-
     def _with_log(self, session_id: str) -> Connection:
         """The connection, once the database was told what was appended to the session."""
         return self._told(*(w.events.get(session_id) for w in self._both))
-
-    def _told(self, *pending: object) -> Connection:
-        """The connection, once the database was told what a statement must see.
-
-        That is everything, if any of `pending` is something.
-        """
-        if any(pending):
-            self._unit.settle(self._writes)
-        return self._unit.connection
-
-    def _settled(self) -> Connection:
-        """The connection for a statement that writes at once, and can be undone by the unit."""
-        self._unit.settle(self._writes)
-        return self._unit.connection

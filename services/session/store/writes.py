@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from services.session.store import calls, events, inbox, releases, sessions, threads
+from services.session.store import calls, events, inbox, releases, sessions, threads, work
 from storage import answers
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from services.session.store.releases import Release
     from services.session.store.sessions import SessionRow
     from services.session.store.threads import ThreadRow
+    from services.session.store.work import WorkRow
     from storage.answers import Kept
 
     Send = Callable[[Connection, Any], None]
@@ -45,6 +46,8 @@ class Writes:
     finished: list[int] = field(default_factory=list)
     postponed: list[tuple[int, int]] = field(default_factory=list)
     answers: dict[bytes, Kept] = field(default_factory=dict)
+    new_work: dict[str, WorkRow] = field(default_factory=dict)
+    work: dict[str, WorkRow] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
@@ -57,6 +60,10 @@ class Writes:
     def save_call(self, pair: Pair, call: Call) -> None:
         """Notes how far a call is: of one that is new here it is the beginning."""
         (self.new_calls if pair in self.new_calls else self.calls)[pair] = call
+
+    def save_work(self, row: WorkRow) -> None:
+        """Notes an item: one that is new here is added as it is now."""
+        (self.new_work if row[0] in self.new_work else self.work)[row[0]] = row
 
     def absorb(self, later: Writes) -> None:
         """Adds what a later transaction has written."""
@@ -77,6 +84,9 @@ class Writes:
         self.finished += later.finished
         self.postponed += later.postponed
         self.answers |= later.answers
+        self.new_work |= later.new_work
+        for row in later.work.values():
+            self.save_work(row)
 
     def flush(self, connection: Connection) -> None:
         """Sends everything. What others refer to goes first."""
@@ -96,6 +106,8 @@ class Writes:
             (releases.finish, self.finished),
             (releases.postpone, self.postponed),
             (answers.keep, self.answers.values()),
+            (work.save, self.work.values()),
+            (work.add, self.new_work.values()),
         )
         for send, rows in each:
             if rows:
