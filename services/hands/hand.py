@@ -23,6 +23,7 @@ from services.hands.backends.port import BackendUnavailable
 
 if TYPE_CHECKING:
     from services.hands.backends.port import Sandbox
+    from services.hands.domain.printed import Printed
     from services.hands.domain.toolset import ToolCall
 
 _PREFIX: Final = 4
@@ -31,6 +32,7 @@ _MAX_TEXT_FRAME: Final = 2 * 1024 * 1024  # the longest result, every character 
 _MAX_GREETING: Final = 4096
 _START_SECONDS: Final = 15.0
 _MAX_SECONDS: Final = 1e6
+_MAX_BYTES: Final = 1 << 50
 _MEDIA_TYPES: Final = {
     "image": {"image/png", "image/jpeg", "image/gif", "image/webp"},
     "document": {"application/pdf"},
@@ -88,6 +90,7 @@ class Hand:
         self._grace = grace
         self._calls: dict[int, asyncio.Future[Reply]] = {}
         self._numbers: dict[str, int] = {}
+        self._printed: dict[int, Printed] = {}
         self._next = 0
         self._why_dead: str | None = None
         self._reading = 0
@@ -115,8 +118,8 @@ class Hand:
             raise
         tasks.create_task(self._listen(), name=f"hand {self.id}")
 
-    async def run(self, call_id: str, call: ToolCall) -> Reply:
-        """Runs one tool call. Raises `HandDied`."""
+    async def run(self, call_id: str, call: ToolCall, printed: Printed | None = None) -> Reply:
+        """Runs one tool call; `printed` takes what it prints meanwhile. Raises `HandDied`."""
         if self.dead.is_set():
             raise HandDied(self._why_dead or "it ended by itself")
         self._next += 1
@@ -135,6 +138,8 @@ class Hand:
         }
         try:
             self._send(message)
+            if printed is not None:
+                self.follow(call_id, printed)
             # Not `wait_for`: this wait is on the path of every call.
             watch = asyncio.get_running_loop().call_later(
                 call.timeout + self._grace, self._overdue, number
@@ -147,6 +152,19 @@ class Hand:
             self._reading -= call.tool == "read"
             self._calls.pop(number, None)
             self._numbers.pop(call_id, None)
+            self._printed.pop(number, None)
+
+    def follow(self, call_id: str, printed: Printed | None) -> None:
+        """Has `printed` take what a command prints from now on, and before; None stops that.
+
+        Nothing happens for a call that does not run.
+        """
+        number = self._numbers.get(call_id)
+        if number is None or self._why_dead is not None:
+            return
+        if printed is not None:
+            self._printed[number] = printed  # for good: what was sent before it stops still comes
+        self._send({"type": "follow", "id": number, "on": printed is not None})
 
     async def cancel(self, call_id: str) -> None:
         """Stops a call: `run` then answers, unless the sandbox had to be killed for it."""
@@ -233,9 +251,12 @@ class Hand:
         self._bury(why or await self._sandbox.ended() or "it ended by itself")
 
     def _deliver(self, message: dict[str, Any]) -> None:
-        if message.get("type") != "result":
+        kind, number = message.get("type"), message.get("id")
+        if kind == "output" and isinstance(number, int) and number in self._printed:
+            self._printed[number].put(*_output(message))
+            return
+        if kind != "result":
             raise ProtocolBroken("a frame of unknown type")
-        number = message.get("id")
         reply = self._calls.get(number) if isinstance(number, int) else None
         if reply is None or reply.done():
             raise ProtocolBroken("a result of no call")
@@ -256,6 +277,16 @@ class Hand:
         for reply in self._calls.values():
             if not reply.done():
                 reply.set_exception(HandDied(why))
+
+
+def _output(message: dict[str, Any]) -> tuple[bytes, int]:
+    text, dropped = message.get("text"), message.get("dropped")
+    if not isinstance(text, str) or not isinstance(dropped, int) or not 0 <= dropped < _MAX_BYTES:
+        raise ProtocolBroken("output that is none")
+    try:
+        return text.encode("latin-1"), dropped
+    except UnicodeEncodeError as error:
+        raise ProtocolBroken("output that is no bytes") from error
 
 
 def _reply(message: dict[str, Any]) -> Reply:

@@ -4,8 +4,8 @@ bash runs one command at a time, which the host sees to; reading, writing and ed
 once; searching, and reading large files, in a forked child that can be killed. Everything has a
 deadline.
 
-Frames from the host: `hello` once, then `call` and `cancel`. Frames to the host: `ready` once, then
-one `result` for each call.
+Frames from the host: `hello` once, then `call`, `cancel` and `follow`. Frames to the host: `ready`
+once, then one `result` for each call, and while a command is followed `output` before it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import resource
 import select
 import time
 
-from services.hands.runner import files
+from services.hands.runner import files, limits
 from services.hands.runner.codec import decode, encode
 from services.hands.runner.failure import ToolFailure, ignoring
 from services.hands.runner.frames import Connection
@@ -50,6 +50,9 @@ class _Call:
         self.retried = False
         self.pid = 0
         self.answer = bytearray()
+        self.followed = False
+        self.tell_at = 0.0
+        self.told = 0
 
 
 class Agent:
@@ -73,6 +76,8 @@ class Agent:
             for fd, _ in ready:
                 self._handle(fd)
             self._expire()
+            if self._command is not None and self._command.followed:
+                self._tell(self._command)
 
     def _wait(self) -> float | None:
         running = [call.deadline for call in self._children.values()]
@@ -80,6 +85,8 @@ class Agent:
             running.append(self._command.deadline)
             if self._shell.pidfd < 0:
                 running.append(time.monotonic() + _LOOK_SECONDS)
+            if self._command.followed and self._shell.output.untold:
+                running.append(self._command.tell_at)
         # Rounded up: a poll that ends too early would only be repeated.
         return max(0.0, min(running) - time.monotonic()) * 1000 + 1 if running else None
 
@@ -95,13 +102,17 @@ class Agent:
         elif fd == self._shell.status_fd:
             status = self._shell.read_status()
             if status is not None and self._command is not None:
-                self._end_command(self._shell.take_output(), status)
+                self._end_command(self._take_output(), status)
         elif fd == self._shell.pidfd:
             self._shell_ended()
 
     def _receive(self, message: dict[str, Any]) -> None:
         if message["type"] == "cancel":
             self._cancel(message["id"])
+            return
+        if message["type"] == "follow":
+            if self._command is not None and self._command.id == message["id"]:
+                self._command.followed = message["on"]
             return
         call = _Call(message, message["timeout"])
         try:
@@ -177,12 +188,35 @@ class Agent:
         status = self._shell.reap(wait=False)
         if status is None:
             return  # the event was of an earlier shell with the same descriptor
-        output = self._shell.take_output()
+        output = self._take_output()
         self._close_shell()
         if self._command is not None:
             code = f"[exit code {status}: the shell ended; the next command gets a new one]"
             self._end_command(output, status, code if status else "")
             self._prepare_shell()
+
+    def _take_output(self) -> str:
+        """What the command printed, whose last is told to whoever follows it."""
+        self._shell.drain()
+        if self._command is not None and self._command.followed:
+            self._tell(self._command, last=True)
+        return self._shell.output.finish()
+
+    def _tell(self, call: _Call, *, last: bool = False) -> None:
+        """Sends what a command that is followed has printed, if there is any and it is time."""
+        now = time.monotonic()
+        if not self._shell.output.untold or (now < call.tell_at and not last):
+            return
+        room = limits.FOLLOW_TOTAL - call.told
+        if not room and not last:
+            call.tell_at = call.deadline  # only how much is left out is still to be told
+            return
+        data, dropped = self._shell.output.tell(min(limits.FOLLOW_BYTES, room))
+        call.told += len(data)
+        call.tell_at = now + limits.FOLLOW_SECONDS
+        text = data.decode("latin-1")  # a character for each byte: the host reads it as it came
+        output = {"type": "output", "id": call.id, "text": text, "dropped": dropped}
+        self._connection.send(output)
 
     def _close_shell(self) -> None:
         for fd in (self._shell.output_fd, self._shell.status_fd, self._shell.pidfd):
@@ -200,7 +234,7 @@ class Agent:
             os.kill(-1, _SIGKILL)
         if not self._shell.alive:
             return ""
-        output = self._shell.take_output()
+        output = self._take_output()
         self._shell.reap(wait=True)
         self._close_shell()
         return output

@@ -15,6 +15,12 @@ BASH_OUTPUT = 100 * KIB
 """Bytes of a command's output that are kept at least: the last ones."""
 SPILL_BYTES = 8 * MIB
 """Bytes of a command's output that its file keeps from the beginning."""
+FOLLOW_BYTES = BASH_OUTPUT
+"""Bytes of a command's output that whoever follows it is told at a time: the last ones."""
+FOLLOW_TOTAL = 8 * MIB
+"""Bytes of it in all."""
+FOLLOW_SECONDS = 0.05
+"""Seconds from one time to the next: a command that prints a lot is not slowed by it."""
 TEXT_FILE = 256 * KIB
 """Bytes of text that `read` returns and of a file that `edit` changes."""
 IMAGE_BASE64 = 5 * MIB

@@ -58,6 +58,7 @@ class Output:
     def __init__(self) -> None:
         self._tail = bytearray()
         self._total = 0
+        self._told = 0
         self._file = -1
         self._path = ""
         self._head = ""
@@ -68,6 +69,19 @@ class Output:
         """A new call begins: what was printed since the last one stays its first output."""
         self._path = path
         self._total = len(self._tail)
+        self._told = 0
+
+    @property
+    def untold(self) -> int:
+        """Bytes that were printed since `tell`."""
+        return self._total - self._told
+
+    def tell(self, at_most: int) -> tuple[bytes, int]:
+        """The last of what was printed since the last time, and how much came before it."""
+        count = min(self.untold, at_most, len(self._tail))
+        dropped = self.untold - count
+        self._told = self._total
+        return bytes(self._tail[len(self._tail) - count :]), dropped
 
     def feed(self, data: bytes) -> None:
         """Takes the next bytes."""

@@ -143,8 +143,8 @@ class Shell:
                 return int(status)
         return None
 
-    def take_output(self) -> str:
-        """What the command printed up to now, and nothing that is printed from now on."""
+    def drain(self) -> None:
+        """Takes what the command printed up to now, and nothing that is printed from now on."""
         waiting = fcntl.ioctl(self.output_fd, termios.FIONREAD, b"\0\0\0\0")
         left = int.from_bytes(waiting, "little")
         while left > 0:
@@ -156,7 +156,6 @@ class Shell:
                 break
             self.output.feed(data)
             left -= len(data)
-        return self.output.finish()
 
     def reap(self, *, wait: bool) -> int | None:
         """The exit status of the shell itself, 128 + n after signal n; None if it still runs."""

@@ -11,6 +11,7 @@ import pytest
 
 from services.hands.backends.port import BackendUnavailable, SandboxSpec, Volume
 from services.hands.domain.limits import Limits
+from services.hands.domain.printed import Chunk, Follower, Printed
 from services.hands.domain.toolset import ToolCall
 from services.hands.hand import Hand, HandDied, Reply
 from tests.doubles.hands_backend import ScriptedSandbox
@@ -198,3 +199,52 @@ async def test_complaint_of_a_sandbox_that_does_not_start_is_told(
     opening = asyncio.create_task(hands(greeting=greeting))
     with pytest.raises(BackendUnavailable, match=text):
         await opening
+
+
+async def test_command_is_followed_from_its_start_or_from_later_and_no_longer_than_wanted(
+    hands: Open,
+) -> None:
+    hand, sandbox = await hands()
+    printed = Printed()
+    call = ToolCall("bash", {"command": "x"}, 60.0)
+    asked = asyncio.create_task(hand.run("c1", call, printed))
+    number = (await sandbox.frames.get())["id"]
+    assert await sandbox.frames.get() == {"type": "follow", "id": number, "on": True}
+    sandbox.send({"type": "output", "id": number, "text": "a\u00c3", "dropped": 0})
+    hand.follow("c1", None)
+    assert await sandbox.frames.get() == {"type": "follow", "id": number, "on": False}
+    # It was on its way.
+    sandbox.send({"type": "output", "id": number, "text": "\u00bcb", "dropped": 2})
+    hand.follow("c2", printed)
+    sandbox.answer({"id": number}, "done")
+    await asked
+    assert sandbox.frames.empty()
+    assert Follower(printed).take(last=True) == [Chunk("a"), Chunk("b", 4)]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"text": "\u20ac", "dropped": 0},
+        {"text": 1, "dropped": 0},
+        {"text": "a", "dropped": -1},
+        {"text": "a", "dropped": "1"},
+        {"text": "a"},
+    ],
+)
+async def test_output_that_is_none_ends_the_sandbox(hands: Open, frame: dict[str, Any]) -> None:
+    hand, sandbox = await hands()
+    asked = asyncio.create_task(hand.run("c1", ToolCall("bash", {}, 60.0), Printed()))
+    number = (await sandbox.frames.get())["id"]
+    sandbox.send({"type": "output", "id": number, **frame})
+    with pytest.raises(HandDied, match="its agent sent output that is n"):
+        await asked
+
+
+async def test_output_that_nobody_asked_for_ends_the_sandbox(hands: Open) -> None:
+    hand, sandbox = await hands()
+    asked = run(hand)
+    number = (await sandbox.frames.get())["id"]
+    sandbox.send({"type": "output", "id": number, "text": "a", "dropped": 0})
+    with pytest.raises(HandDied, match="a frame of unknown type"):
+        await asked
