@@ -17,10 +17,17 @@ def user_message(text: str) -> dict[str, Any]:
     return {"type": "user.message", "content": [{"type": "text", "text": text}]}
 
 
-def new_session(client: Anthropic, *, tools: Iterable[Any] = (TOOLSET,), **more: Any) -> Any:
+def new_session(
+    client: Anthropic,
+    *,
+    tools: Iterable[Any] = (TOOLSET,),
+    self_hosted: bool = False,
+    **more: Any,
+) -> Any:
     """Creates an agent, an environment and a session of its own for one test."""
     agent = client.beta.agents.create(name="clerk", model=MODEL, tools=list(tools))
-    environment = client.beta.environments.create(name=f"desk-{uuid.uuid4().hex}")
+    config: Any = {"config": {"type": "self_hosted"}} if self_hosted else {}
+    environment = client.beta.environments.create(name=f"desk-{uuid.uuid4().hex}", **config)
     return client.beta.sessions.create(agent=agent.id, environment_id=environment.id, **more)
 
 

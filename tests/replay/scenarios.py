@@ -360,6 +360,41 @@ def full_window(stack: Stack, client: Anthropic) -> str:
     return str(session.id)
 
 
+def self_hosted_tools(stack: Stack, client: Anthropic) -> str:
+    """Answers of workers beside a client's, behind a person's word, and none but an interrupt."""
+    stack.model.script(
+        tools(
+            ToolUse("bash", {"command": "ls"}),
+            ToolUse("ask_desk", {"q": "open?"}),
+            ToolUse("read", {"file_path": "note"}),
+        ),
+        tools(
+            ToolUse("write", {"file_path": "a", "content": "allowed"}),
+            ToolUse("write", {"file_path": "b", "content": "denied"}),
+        ),
+        tools(ToolUse("bash", {"command": "sleep 600"})),
+        text("something else, then"),
+    )
+    asking: Any = {"name": "write", "permission_policy": {"type": "always_ask"}}
+    toolset = {**TOOLSET, "configs": [asking]}
+    session = new_session(client, tools=[toolset, DESK], self_hosted=True)
+    waits = run_turn(client, session.id, "work")
+    ls, desk, read = waits[-1].stop_reason.event_ids
+    # Together, as in `confirmations`.
+    wrote = _after(
+        client, session.id, _worked(read, "a note", is_error=True), _answered(desk), _worked(ls)
+    )
+    allowed, denied = wrote.stop_reason.event_ids
+    waits_on = _after(client, session.id, _verdict(allowed, "allow"), _verdict(denied, "deny"))
+    (still,) = waits_on.stop_reason.event_ids
+    _after(client, session.id, _worked(still), _system("Be quick."))
+    _after(client, session.id, {"type": "user.interrupt"})
+    run_turn(client, session.id, "something else")
+    # At its end it can be imported without its environment.
+    client.beta.sessions.archive(session.id)
+    return str(session.id)
+
+
 ALL: Final[tuple[Scenario, ...]] = (
     plain_turns,
     queued_messages,
@@ -381,6 +416,7 @@ ALL: Final[tuple[Scenario, ...]] = (
     system_messages,
     pictures_and_documents,
     full_window,
+    self_hosted_tools,
 )
 
 
@@ -406,9 +442,29 @@ def _interrupt(client: Anthropic, session_id: str) -> None:
 
 
 def _answer(client: Anthropic, session_id: str, call: str, *behind: dict[str, Any]) -> None:
-    content: Any = [{"type": "text", "text": "yes"}]
-    answer: Any = {"type": "user.custom_tool_result", "custom_tool_use_id": call}
-    client.beta.sessions.events.send(session_id, events=[answer | {"content": content}, *behind])
+    answers: Any = [_answered(call), *behind]
+    client.beta.sessions.events.send(session_id, events=answers)
+
+
+def _answered(call: str) -> dict[str, Any]:
+    content = [{"type": "text", "text": "yes"}]
+    return {"type": "user.custom_tool_result", "custom_tool_use_id": call, "content": content}
+
+
+def _worked(call: str, words: str = "done", **more: Any) -> dict[str, Any]:
+    content = [{"type": "text", "text": words}]
+    return {"type": "user.tool_result", "tool_use_id": call, "content": content, **more}
+
+
+def _verdict(call: str, result: str) -> dict[str, Any]:
+    return {"type": "user.tool_confirmation", "tool_use_id": call, "result": result}
+
+
+def _after(client: Anthropic, session_id: str, *events: Any) -> Any:
+    """Sends events; answers the idle event that follows."""
+    with client.beta.sessions.events.stream(session_id) as stream:
+        client.beta.sessions.events.send(session_id, events=list(events))
+        return next(event for event in stream if event.type == "session.status_idle")
 
 
 def _kill_brains(stack: Stack) -> None:
