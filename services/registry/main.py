@@ -6,10 +6,12 @@ import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from catalogue.models import load
+from catalogue.sandboxes import ceilings, checked
 from chassis import lifecycle
 from chassis.clock import SystemClock
 from chassis.grpc.server import GrpcServer
@@ -39,13 +41,17 @@ SERVICE = "registry"
 
 
 class RegistrySettings(DatabaseSettings):
-    """The registry's: beside what every service with a database has, only the list of models."""
+    """The registry's: the list of models, and how large a sandbox may be asked for."""
 
     registry_database_url: SecretText = Field(
         default=None, description="The database of the registry alone."
     )
     models_file: Path | None = Field(
         default=None, description="JSON file with models and prices of yours, over those shipped."
+    )
+    sandbox_ceilings: Annotated[str, AfterValidator(checked)] = Field(
+        default="",
+        description='The most that environments may ask for, such as {"memory_mib": 8192}.',
     )
 
 
@@ -62,7 +68,8 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
     agents, environments = SqlAgentStore(database, clock), SqlEnvironmentStore(database, clock)
     server.add(add_AgentServiceServicer_to_server, AgentRpc(agents, clock, new_id, models))
     server.add(
-        add_EnvironmentServiceServicer_to_server, EnvironmentRpc(environments, clock, new_id)
+        add_EnvironmentServiceServicer_to_server,
+        EnvironmentRpc(environments, clock, new_id, ceilings(settings.sandbox_ceilings)),
     )
     server.add(
         add_EnvironmentKeyServiceServicer_to_server,

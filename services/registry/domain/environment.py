@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
+from catalogue.sandboxes import DEFAULT_CEILINGS
 from chassis.errors import DroverError, Reason
 from drover.environment.v1.environment_pb2 import (
     ENVIRONMENT_SCOPE_ACCOUNT,
@@ -32,11 +34,14 @@ _SWITCHES: Final = ("allow_mcp_servers", "allow_package_managers")
 
 
 def new_environment(
-    request: CreateEnvironmentRequest, environment_id: str, now: datetime
+    request: CreateEnvironmentRequest,
+    environment_id: str,
+    now: datetime,
+    ceilings: Mapping[str, float] = DEFAULT_CEILINGS,
 ) -> Environment:
     """The environment that `request` describes; cloud and unrestricted by default.
 
-    Raises INVALID_ARGUMENT.
+    `ceilings` bound the limits of its sandboxes (`catalogue.sandboxes`). Raises INVALID_ARGUMENT.
     """
     environment = Environment(
         id=environment_id,
@@ -46,14 +51,17 @@ def new_environment(
         scope=_scope(request.scope),
     )
     _merge_config(environment.config, request.config)
-    _settle_metadata(environment)
+    _settle_metadata(environment, ceilings)
     environment.created_at.FromDatetime(now)
     environment.updated_at.FromDatetime(now)
     return environment
 
 
 def updated_environment(
-    stored: Environment, request: UpdateEnvironmentRequest, now: datetime
+    stored: Environment,
+    request: UpdateEnvironmentRequest,
+    now: datetime,
+    ceilings: Mapping[str, float] = DEFAULT_CEILINGS,
 ) -> Environment:
     """`stored` with what `request` gives, or `stored` itself where that changes nothing.
 
@@ -83,7 +91,7 @@ def updated_environment(
         if not request.HasField("metadata"):
             environment.metadata.clear()
         merge(environment.metadata, request.metadata, empty_removes=True)
-        _settle_metadata(environment)
+        _settle_metadata(environment, ceilings)
     if environment == stored:
         return stored
     environment.updated_at.FromDatetime(now)
@@ -115,11 +123,11 @@ def _merge_config(config: EnvironmentConfig, wanted: EnvironmentConfig) -> None:
     _check_packages(config.cloud)
 
 
-def _settle_metadata(environment: Environment) -> None:
+def _settle_metadata(environment: Environment, ceilings: Mapping[str, float]) -> None:
     if environment.config.HasField("self_hosted"):
         refuse_sandbox_metadata(environment.metadata)
     else:
-        choose(environment.config.cloud, environment.metadata)
+        choose(environment.config.cloud, environment.metadata, ceilings)
 
 
 def _merge_networking(networking: Networking, wanted: CloudConfig) -> None:

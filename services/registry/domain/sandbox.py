@@ -1,10 +1,11 @@
-"""Which sandbox an environment's metadata asks for."""
+"""Which sandbox an environment's metadata asks for, and how large a one."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
 
+from catalogue.sandboxes import MEASURES, amount
 from chassis.errors import DroverError, Reason
 
 if TYPE_CHECKING:
@@ -18,10 +19,11 @@ _IMAGE: Final = "drover.sandbox_image"
 _IMAGE_NAME: Final = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 
-def choose(cloud: CloudConfig, metadata: Mapping[str, str]) -> None:
+def choose(cloud: CloudConfig, metadata: Mapping[str, str], ceilings: Mapping[str, float]) -> None:
     """Writes to `cloud` what `metadata` says of the sandbox.
 
-    Raises INVALID_ARGUMENT for a kind that there is not, and for an image where the kind has none.
+    Raises INVALID_ARGUMENT for a kind that there is not, for an image where the kind has none, and
+    for limits that are no number between the least that is of use and the operator's ceiling.
     """
     kind, image = metadata.get(_KIND, ""), metadata.get(_IMAGE, "")
     if kind and kind not in KINDS:
@@ -35,3 +37,12 @@ def choose(cloud: CloudConfig, metadata: Mapping[str, str]) -> None:
     if image and not _IMAGE_NAME.fullmatch(image):
         raise DroverError(Reason.INVALID_ARGUMENT, f"metadata.{_IMAGE}: not the name of an image")
     cloud.sandbox, cloud.image = kind, image
+    cloud.ClearField("limits")
+    for measure in MEASURES:
+        key = f"drover.{measure.name}"
+        if text := metadata.get(key, ""):
+            try:
+                value = amount(measure, text, ceilings[measure.name])
+            except ValueError as error:
+                raise DroverError(Reason.INVALID_ARGUMENT, f"metadata.{key}: {error}") from error
+            setattr(cloud.limits, measure.name, value)

@@ -18,6 +18,8 @@ from services.registry.domain.stamps import micros
 from services.registry.rpc.once import is_new, once
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from chassis.clock import Clock
     from chassis.ids import IdSource
     from drover.environment.v1.environment_pb2 import Environment
@@ -30,16 +32,23 @@ _log = structlog.get_logger("registry.environments")
 class EnvironmentRpc(EnvironmentServiceServicer):
     """Serves environments out of a store, within the calling workspace."""
 
-    def __init__(self, store: EnvironmentStore, clock: Clock, ids: IdSource) -> None:
+    def __init__(
+        self,
+        store: EnvironmentStore,
+        clock: Clock,
+        ids: IdSource,
+        ceilings: Mapping[str, float],
+    ) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids
+        self._ceilings = ceilings
 
     async def CreateEnvironment(
         self, request: pb.CreateEnvironmentRequest, context: Context
     ) -> pb.CreateEnvironmentResponse:
         """Creates an environment."""
-        environment = new_environment(request, self._ids("env"), self._clock.now())
+        environment = new_environment(request, self._ids("env"), self._clock.now(), self._ceilings)
         call = once(pb.CreateEnvironmentResponse, "environment")
         environment = await self._store.add(current_call().workspace_id, environment, call)
         if is_new(call, context):
@@ -60,7 +69,7 @@ class EnvironmentRpc(EnvironmentServiceServicer):
         now = self._clock.now()
 
         def change(stored: Environment) -> Environment:
-            return updated_environment(stored, request, now)
+            return updated_environment(stored, request, now, self._ceilings)
 
         call = once(pb.UpdateEnvironmentResponse, "environment")
         environment = await self._store.revise(
