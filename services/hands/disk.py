@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from services.hands.measure import ENTRY_BYTES, size_of
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -27,7 +29,8 @@ _STALE: Final = 30.0
 """Seconds after which a workspace in use is measured again: others may have freed meanwhile."""
 _SLACK: Final = 16 * 1024 * 1024
 """Bytes that a workspace which is too large may still grow by, so that an agent can tidy it up."""
-_BLOCK: Final = 512  # st_blocks counts these on every file system
+_FEW: Final = 0.01
+"""The share of a file system's inodes below which they are scarce."""
 
 _log = structlog.get_logger("hands.disk")
 
@@ -91,7 +94,9 @@ class DiskWatcher:
         except FileNotFoundError:
             return  # it was purged meanwhile
         used = (system.f_blocks - system.f_bfree) * system.f_frsize
+        used += (system.f_files - system.f_ffree) * ENTRY_BYTES
         scarce = system.f_bavail * system.f_frsize < self._limits.free_bytes
+        scarce = scarce or system.f_favail < system.f_files * _FEW
         before = self._measured.get(session_id)
         if before is not None and before.hand is not hand:
             before = None
@@ -126,21 +131,3 @@ class DiskWatcher:
     async def _end(self, session_id: str, hand: Hand, why: str) -> None:
         _log.warning("disk_limit", session_id=session_id, hand_id=hand.id, reason=why)
         await hand.kill(why)
-
-
-def size_of(root: Path) -> int:
-    """Bytes on disk of all that is below a directory; links are not followed."""
-    total, pending = 0, [os.fspath(root)]
-    while pending:
-        try:
-            with os.scandir(pending.pop()) as entries:
-                for entry in entries:
-                    try:
-                        total += entry.stat(follow_symlinks=False).st_blocks * _BLOCK
-                        if entry.is_dir(follow_symlinks=False):
-                            pending.append(entry.path)
-                    except OSError:  # it was removed meanwhile
-                        continue
-        except OSError:  # removed, or not ours to enter as an ordinary user
-            continue
-    return total

@@ -13,7 +13,7 @@ import stat
 from fnmatch import translate
 
 from services.hands.runner import limits, paths
-from services.hands.runner.failure import ToolFailure, phrase
+from services.hands.runner.failure import ToolFailure, ignoring, phrase
 from services.hands.runner.output import decode
 
 TYPE_CHECKING = False
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAGIC = re.compile(r"[*?\[]")
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _MAX_ALTERNATIVES = 256
@@ -74,8 +76,8 @@ def grep(pattern: str, path: str | None = None) -> dict[str, Any]:
     root = _root("grep", path)
     lines: list[str] = []
     budget = limits.GREP_OUTPUT
-    for file in _Walk().files(root):
-        for line in _search(regex, file):
+    for fd, file in _Walk().files(root):
+        for line in _search(regex, fd, file):
             budget -= len(line.encode()) + 1
             if budget < 0:
                 lines.append(f"[output truncated at {limits.GREP_OUTPUT} bytes]")
@@ -128,20 +130,62 @@ def _shown(path: str) -> str:
 
 
 class _Walk:
-    """One walk over a tree; links to directories are not followed on the way down."""
+    """One walk over a tree; links to directories are not followed on the way down.
+
+    Whatever is swapped meanwhile, nothing outside the session's directories is looked at: each
+    directory is opened by its canonical path, without following links, and a file from its
+    directory.
+    """
 
     def __init__(self) -> None:
         self._left = limits.WALK_ENTRIES
 
-    def _entries(self, directory: str) -> list[os.DirEntry[str]]:
+    def _open(self, directory: str) -> int:
+        """Raises `OSError`, also for a directory that leads out."""
         try:
-            with os.scandir(directory) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
+            return paths.open_beneath(paths.resolve(directory), _DIRECTORY)
+        except ToolFailure as failure:
+            raise PermissionError(str(failure)) from failure
+
+    def _entries(self, fd: int) -> list[tuple[str, bool, bool]]:
+        """Names in a directory, in order; whether each is a directory, and a regular file."""
+        found = []
+        try:
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    with ignoring(OSError):  # it was removed meanwhile
+                        is_directory = entry.is_dir(follow_symlinks=False)
+                        is_file = entry.is_file(follow_symlinks=False)
+                        found.append((entry.name, is_directory, is_file))
         except OSError:
             return []
+        found.sort()
         found = found[: max(self._left, 0)]
         self._left -= len(found)
         return found
+
+    def _listed(self, directory: str) -> list[tuple[str, bool, bool]]:
+        try:
+            fd = self._open(directory)
+        except OSError:
+            return []
+        try:
+            return self._entries(fd)
+        finally:
+            os.close(fd)
+
+    def _is_there(self, directory: str, name: str) -> bool:
+        try:
+            fd = self._open(directory)
+        except OSError:
+            return False
+        try:
+            os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+        return True
 
     def matches(self, directory: str, parts: list[str]) -> Iterator[str]:
         """Paths below `directory` that the parts of a pattern match."""
@@ -152,53 +196,60 @@ class _Walk:
             yield from self._deep(directory, rest)
         elif _MAGIC.search(part):
             regex = re.compile(translate(part))
-            for entry in self._entries(directory):
-                if regex.match(entry.name):
-                    yield from self._matched(entry.path, rest)
-        else:
-            path = f"{directory}/{part}"
-            if os.path.lexists(path):
-                yield from self._matched(path, rest)
+            for name, _, _ in self._listed(directory):
+                if regex.match(name):
+                    yield from self._matched(f"{directory}/{name}", rest)
+        elif self._is_there(directory, part):
+            yield from self._matched(f"{directory}/{part}", rest)
 
     def _matched(self, path: str, rest: list[str]) -> Iterator[str]:
-        if not rest:
+        if rest:
+            yield from self.matches(path, rest)  # of what is no directory there are none
+        else:
             yield path
-        elif os.path.isdir(path):  # noqa: PTH112
-            yield from self.matches(path, rest)
 
     def _deep(self, directory: str, rest: list[str]) -> Iterator[str]:
         pending = [directory]
         while pending:
             current = pending.pop()
             yield from self.matches(current, rest)
-            for entry in self._entries(current):
+            for name, is_directory, _ in self._listed(current):
                 if not rest:
-                    yield entry.path
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(entry.path)
+                    yield f"{current}/{name}"
+                if is_directory:
+                    pending.append(f"{current}/{name}")
 
-    def files(self, root: str) -> Iterator[str]:
-        """Regular files below `root`, or `root` itself, in the order of their names."""
-        if not os.path.isdir(root):  # noqa: PTH112
-            yield root
-            return
+    def files(self, root: str) -> Iterator[tuple[int, str]]:
+        """Regular files below `root`, or `root` itself, in the order of their names.
+
+        Each is an open descriptor, which the caller closes, and its path.
+        """
         pending = [root]
         while pending:
-            directories = []
-            for entry in self._entries(pending.pop()):
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in _SKIPPED:
-                        directories.append(entry.path)
-                elif entry.is_file(follow_symlinks=False):
-                    yield entry.path
-            pending += reversed(directories)
+            current = pending.pop()
+            try:
+                directory = self._open(current)
+            except NotADirectoryError:
+                with ignoring(OSError):
+                    yield paths.open_beneath(current, _FILE), current
+                continue
+            except OSError:
+                continue
+            try:
+                below = []
+                for name, is_directory, is_file in self._entries(directory):
+                    if is_directory and name not in _SKIPPED:
+                        below.append(f"{current}/{name}")
+                    elif is_file:
+                        with ignoring(OSError):  # removed, swapped, or not ours to read
+                            yield os.open(name, _FILE, dir_fd=directory), f"{current}/{name}"
+                pending += reversed(below)
+            finally:
+                os.close(directory)
 
 
-def _search(regex: re.Pattern[str], path: str) -> Iterator[str]:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return
+def _search(regex: re.Pattern[str], fd: int, path: str) -> Iterator[str]:
+    """Lines of the file that is open at `fd`, which is closed, that match."""
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return
