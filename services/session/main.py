@@ -21,6 +21,7 @@ from chassis.settings import SecretText
 from chassis.telemetry.metrics import exposed
 from drover.session.v1.checkpoint_service_pb2_grpc import add_CheckpointServiceServicer_to_server
 from drover.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
+from drover.work.v1.work_service_pb2_grpc import add_WorkServiceServicer_to_server
 from services.session.clients.brain import BrainClient
 from services.session.clients.hands import HandsClient
 from services.session.clients.registry import Registry
@@ -29,6 +30,7 @@ from services.session.copying import Copying
 from services.session.dispatch import Dispatcher
 from services.session.domain.cursor import Cursors
 from services.session.domain.ports import Transaction
+from services.session.domain.work import LEASE_SECONDS, LONGEST_LEASE_SECONDS
 from services.session.feed import Feed
 from services.session.hands import HandReleases
 from services.session.leases import Leases
@@ -37,6 +39,7 @@ from services.session.peers import Peers
 from services.session.rpc.checkpoints import CheckpointRpc
 from services.session.rpc.parts import Parts
 from services.session.rpc.servicer import SessionRpc
+from services.session.rpc.work import WorkRpc
 from services.session.store.checkpoints import SqlCheckpointStore
 from services.session.store.clock import steady
 from services.session.store.copies import SqlCopyStore
@@ -44,6 +47,7 @@ from services.session.store.schema import SCHEMA
 from services.session.store.store import SqlSessionStore
 from services.session.stuck import StuckSessions
 from services.session.watch import Watch
+from services.session.workers import Doorbell, LapsedWork, Pollers
 from storage import open_database
 from storage.address import is_sqlite
 from storage.answers import BATCH
@@ -74,6 +78,13 @@ class SessionSettings(DatabaseSettings):
         default=60.0,
         gt=0,
         description="A session that works, or should, and gets no event for so long is told of.",
+    )
+    work_lease_seconds: int = Field(
+        default=LEASE_SECONDS,
+        ge=1,
+        le=LONGEST_LEASE_SECONDS,
+        description="A self-hosted worker that is not heard of for so long is lost, unless it asks "
+        "for another time: its session goes to the next one.",
     )
     models_file: Path | None = Field(
         default=None, description="JSON file with models and prices of yours, over those shipped."
@@ -114,8 +125,9 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     if settings.hands_address:
         releases = HandReleases(store, HandsClient(channel(settings.hands_address)))
         listeners.append(releases)
-    readers: list[Listener] = [feed, metrics, copying]
-    peers, watch = None, Watch(store, feed, leases, dispatcher)
+    doorbell = Doorbell()
+    readers: list[Listener] = [feed, metrics, copying, doorbell]
+    peers, watch = None, Watch(store, feed, leases, dispatcher, ring=doorbell.ring)
     if notices is not None:
         peers = Peers(new_id("srep"), notices, feed, watch, clock)
         feed.join(peers)
@@ -135,10 +147,15 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         ids=new_id,
         stuck_seconds=settings.stuck_reader_seconds,
     )
+    lapsed = LapsedWork(store, commits, metrics)
     _show(metrics, feed, leases, dispatcher, watch)
     server = GrpcServer(settings.listen, token, reflection=settings.reflection, registry=registry)
     server.add(add_SessionServiceServicer_to_server, SessionRpc(parts))
     server.add(add_CheckpointServiceServicer_to_server, CheckpointRpc(parts.checkpoints))
+    server.add(
+        add_WorkServiceServicer_to_server,
+        WorkRpc(parts, doorbell, Pollers(store), lease_seconds=settings.work_lease_seconds),
+    )
     await server.start()
     stack.push_async_callback(server.stop, _STOP_SECONDS)
     # After the server, since a brain that is woken calls back at once.
@@ -146,6 +163,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     work += [
         follow(database, server),
         copying.run(),
+        lapsed.run(),
         StuckSessions(store, metrics, settings.stuck_session_seconds).run(),
     ]
     if releases is not None:

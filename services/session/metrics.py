@@ -42,6 +42,17 @@ class SessionMetrics:
         self._lost = counter("leases_lost", "Leases that were taken from their holder.")
         self._found = counter("stuck_found", "Sessions that were found stuck.")
         self._stuck = Gauge(_PREFIX + "stuck", "Sessions that are stuck now.", registry=registry)
+        self._lapsed = counter("work_lapsed", "Work that was taken from a lost worker.")
+        self._work = Gauge(
+            _PREFIX + "work_waiting",
+            "Work of self-hosted environments that no worker has acknowledged.",
+            registry=registry,
+        )
+        self._oldest_work = Gauge(
+            _PREFIX + "work_oldest_seconds",
+            "For how long the oldest of that work has waited.",
+            registry=registry,
+        )
         self.write_seconds = Histogram(
             _PREFIX + "write_seconds",
             "Seconds from a write's begin until it was durable, or refused.",
@@ -74,6 +85,15 @@ class SessionMetrics:
         """So many sessions are stuck, of which so many were found just now."""
         self._stuck.set(sessions)
         self._found.inc(found)
+
+    def work(self, waiting: int, oldest_seconds: float) -> None:
+        """So many items wait for a worker that acknowledges them, the oldest for so long."""
+        self._work.set(waiting)
+        self._oldest_work.set(oldest_seconds)
+
+    def lapsed_work(self) -> None:
+        """An item was taken from its worker."""
+        self._lapsed.inc()
 
 
 class _Count(Collector):

@@ -101,7 +101,7 @@ class Peers:
         self._relay.hear(news)
         grown = bool(news.stamped or news.echoes or news.ends)
         lease = news.opened or news.released or news.fenced
-        if not grown and not lease:
+        if not grown and not lease and not news.work:
             return
         session_id = news.ref.session_id
         change = self._changes.get(session_id)
@@ -112,6 +112,7 @@ class Peers:
         change.grown |= grown
         change.input |= news.input is not None or news.fenced
         change.lease |= lease
+        change.work = news.work or change.work
         self._notices.ring()
 
     def preview(self, session_id: str, preview: preview_pb2.Preview) -> None:

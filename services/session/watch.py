@@ -22,7 +22,7 @@ from services.session.domain.session import SessionRef
 from services.session.feed import Slice
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from drover.event.v1 import event_pb2
     from drover.session.v1 import notice_pb2
@@ -56,7 +56,8 @@ class _Sight:
 class Watch:
     """Tells the feed, the leases and the dispatcher of this process what others have done.
 
-    `hints` and `polls` count what made it look.
+    `ring` is called with environments in which work was queued. `hints` and `polls` count what made
+    it look.
     """
 
     def __init__(
@@ -66,12 +67,14 @@ class Watch:
         leases: Leases,
         dispatcher: Dispatcher,
         *,
+        ring: Callable[[str], None] = lambda _: None,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self._store = store
         self._feed = feed
         self._leases = leases
         self._dispatcher = dispatcher
+        self._ring = ring
         self._poll_seconds = poll_seconds
         self.hints = self.polls = 0
         # In order, so that none waits for ever.
@@ -85,6 +88,8 @@ class Watch:
         visited = self._dispatcher.sessions
         for change in changes:
             session_id = change.session_id
+            if change.work:
+                self._ring(change.work)
             if (
                 (change.grown and session_id in followed)
                 or (change.input and session_id in held)

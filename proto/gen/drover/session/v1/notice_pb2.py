@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from drover.session.v1 import preview_pb2 as drover_dot_session_dot_v1_dot_preview__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x64rover/session/v1/notice.proto\x12\x11\x64rover.session.v1\x1a\x1f\x64rover/session/v1/preview.proto\"\xa1\x01\n\x06Notice\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\x31\n\x07\x63hanges\x18\x03 \x03(\x0b\x32 .drover.session.v1.SessionChange\x12\x0e\n\x06wanted\x18\x04 \x03(\t\x12\x33\n\x08previews\x18\x05 \x03(\x0b\x32!.drover.session.v1.SessionPreview\"P\n\rSessionChange\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05grown\x18\x02 \x01(\x08\x12\r\n\x05input\x18\x03 \x01(\x08\x12\r\n\x05lease\x18\x04 \x01(\x08\"Q\n\x0eSessionPreview\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12+\n\x07preview\x18\x02 \x01(\x0b\x32\x1a.drover.session.v1.Previewb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x64rover/session/v1/notice.proto\x12\x11\x64rover.session.v1\x1a\x1f\x64rover/session/v1/preview.proto\"\xa1\x01\n\x06Notice\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\x31\n\x07\x63hanges\x18\x03 \x03(\x0b\x32 .drover.session.v1.SessionChange\x12\x0e\n\x06wanted\x18\x04 \x03(\t\x12\x33\n\x08previews\x18\x05 \x03(\x0b\x32!.drover.session.v1.SessionPreview\"^\n\rSessionChange\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05grown\x18\x02 \x01(\x08\x12\r\n\x05input\x18\x03 \x01(\x08\x12\r\n\x05lease\x18\x04 \x01(\x08\x12\x0c\n\x04work\x18\x05 \x01(\t\"Q\n\x0eSessionPreview\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12+\n\x07preview\x18\x02 \x01(\x0b\x32\x1a.drover.session.v1.Previewb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,7 +35,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NOTICE']._serialized_start=87
   _globals['_NOTICE']._serialized_end=248
   _globals['_SESSIONCHANGE']._serialized_start=250
-  _globals['_SESSIONCHANGE']._serialized_end=330
-  _globals['_SESSIONPREVIEW']._serialized_start=332
-  _globals['_SESSIONPREVIEW']._serialized_end=413
+  _globals['_SESSIONCHANGE']._serialized_end=344
+  _globals['_SESSIONPREVIEW']._serialized_start=346
+  _globals['_SESSIONPREVIEW']._serialized_end=427
 # @@protoc_insertion_point(module_scope)

@@ -75,6 +75,7 @@ class SessionChange(_message.Message):
     GROWN_FIELD_NUMBER: _builtins.int
     INPUT_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
+    WORK_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     grown: _builtins.bool
     """Its log or its inbox has grown, or it is at its end: its readers have something to see."""
@@ -82,6 +83,8 @@ class SessionChange(_message.Message):
     """The brain at work on it has something to take."""
     lease: _builtins.bool
     """Its lease was taken, given back or taken away."""
+    work: _builtins.str
+    """The self-hosted environment in which work was queued for it; empty where none was."""
     def __init__(
         self,
         *,
@@ -89,10 +92,11 @@ class SessionChange(_message.Message):
         grown: _builtins.bool = ...,
         input: _builtins.bool = ...,
         lease: _builtins.bool = ...,
+        work: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grown", b"grown", "input", b"input", "lease", b"lease", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grown", b"grown", "input", b"input", "lease", b"lease", "session_id", b"session_id", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

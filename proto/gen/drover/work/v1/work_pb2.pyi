@@ -58,8 +58,9 @@ Global___WorkState: _TypeAlias = WorkState  # noqa: Y015
 class Work(_message.Message):
     """Something to be done by a worker of a self-hosted environment: a session that
     needs one. The item is queued, handed out by a poll, acknowledged, kept by
-    heartbeats, and stopped. It is queued again under its own id when its worker
-    stops it or is lost while the session still needs one.
+    heartbeats, and stopped. It is queued again, under its own id and with nothing
+    of its worker left, when that stops it while a call of the session is open, or
+    is lost while the session still needs one.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -106,7 +107,7 @@ class Work(_message.Message):
     state: Global___WorkState.ValueType
     @_builtins.property
     def acknowledged_at(self) -> _timestamp_pb2.Timestamp:
-        """When its last worker acknowledged it."""
+        """When its worker acknowledged it."""
 
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
@@ -114,13 +115,13 @@ class Work(_message.Message):
     def data(self) -> Global___WorkData: ...
     @_builtins.property
     def latest_heartbeat_at(self) -> _timestamp_pb2.Timestamp:
-        """The last heartbeat of its last worker."""
+        """The last heartbeat of its worker."""
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
-        """The first heartbeat of its last worker."""
+        """The first heartbeat of its worker."""
 
     @_builtins.property
     def stop_requested_at(self) -> _timestamp_pb2.Timestamp: ...
