@@ -139,6 +139,8 @@ class _Walk:
 
     def __init__(self) -> None:
         self._left = limits.WALK_ENTRIES
+        # `**` and what follows it want the same directory one after the other.
+        self._last: tuple[str, list[tuple[str, bool, bool]]] = ("", [])
 
     def _open(self, directory: str) -> int:
         """Raises `OSError`, also for a directory that leads out."""
@@ -165,14 +167,17 @@ class _Walk:
         return found
 
     def _listed(self, directory: str) -> list[tuple[str, bool, bool]]:
+        if directory == self._last[0]:
+            return self._last[1]
         try:
             fd = self._open(directory)
         except OSError:
             return []
         try:
-            return self._entries(fd)
+            self._last = (directory, self._entries(fd))
         finally:
             os.close(fd)
+        return self._last[1]
 
     def _is_there(self, directory: str, name: str) -> bool:
         try:
