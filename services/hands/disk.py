@@ -37,7 +37,9 @@ _log = structlog.get_logger("hands.disk")
 
 @dataclass(frozen=True, slots=True)
 class DiskLimits:
-    """Bytes that a workspace may have, and that must stay free beside all of them."""
+    """Bytes that a workspace may have, where its hand has no limit of its own, and that must stay
+    free beside all of them.
+    """
 
     workspace_bytes: int
     free_bytes: int
@@ -102,26 +104,29 @@ class DiskWatcher:
             before = None
         now = self._clock.monotonic()
         if before is not None and not scarce:
-            within = used - before.used < self._allowed(session_id) - before.size
+            within = used - before.used < self._allowed(session_id, hand) - before.size
             if within and (now - before.at < _STALE or not hand.busy):
                 return
         size = await asyncio.to_thread(size_of, root)
         self._measured[session_id] = _Measured(hand, size, used, now)
-        self._remember(session_id, size, first=before is None)
-        if size > self._allowed(session_id):
+        self._remember(session_id, size, self._limit(hand), first=before is None)
+        if size > self._allowed(session_id, hand):
             await self._end(session_id, hand, "its files take more of the disk than they may")
             self._too_large[session_id] = await asyncio.to_thread(size_of, root)
         elif scarce and before is not None and size > before.size:
             await self._end(session_id, hand, "it wrote to a disk that is almost full")
 
-    def _allowed(self, session_id: str) -> int:
+    def _limit(self, hand: Hand) -> int:
+        return hand.workspace_bytes or self._limits.workspace_bytes
+
+    def _allowed(self, session_id: str, hand: Hand) -> int:
         if session_id in self._too_large:
             return self._too_large[session_id] + _SLACK
-        return self._limits.workspace_bytes
+        return self._limit(hand)
 
-    def _remember(self, session_id: str, size: int, *, first: bool) -> None:
+    def _remember(self, session_id: str, size: int, limit: int, *, first: bool) -> None:
         """A workspace that was found too large may shrink, and grow no more until it is not."""
-        if size <= self._limits.workspace_bytes:
+        if size <= limit:
             self._too_large.pop(session_id, None)
         elif session_id in self._too_large:
             self._too_large[session_id] = min(size, self._too_large[session_id])

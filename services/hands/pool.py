@@ -115,6 +115,10 @@ class Pool:
         """The sessions' hands that are there, by their addresses."""
         return {where: seat.hand.result() for where, seat in self._seats.items() if seat.ready}
 
+    def hands(self) -> tuple[Hand, ...]:
+        """The sessions' hands that are there. For any thread."""
+        return tuple(seat.hand.result() for seat in list(self._seats.values()) if seat.ready)
+
     def addresses(self, session_id: str) -> tuple[str, ...]:
         """Where a session's hands are, or are on their way to."""
         return tuple(where for where in self._seats if session_of(where) == session_id)
