@@ -6,6 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 from chassis.errors import RULES
+from drover.api.v1.annotations_pb2 import (
+    KEY_KIND_API,
+    KEY_KIND_ENVIRONMENT,
+    KEY_KIND_WORK_ITEM,
+)
 from gateway import beta, errors, idempotency
 from gateway.transcode.schema import Schema, Schemas
 
@@ -95,6 +100,26 @@ _REPLAYED: Schema = {
 }
 
 
+_API: list[Schema] = [{"ApiKey": []}, {"Bearer": []}]
+_SCHEMES: dict[int, list[Schema]] = {
+    KEY_KIND_API: _API,
+    KEY_KIND_ENVIRONMENT: [{"EnvironmentKey": []}],
+    KEY_KIND_WORK_ITEM: [{"WorkToken": []}],
+}
+_WORKERS_SCHEMES: Schema = {
+    "EnvironmentKey": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The key of a self-hosted environment, for that environment's routes.",
+    },
+    "WorkToken": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The token in the secret of a polled work item, for that item's routes.",
+    },
+}
+
+
 def describe(contract: Contract, version: str) -> Schema:
     """The whole description, ready for JSON."""
     schemas = Schemas(contract.shapes)
@@ -112,12 +137,13 @@ def describe(contract: Contract, version: str) -> Schema:
             "version": version,
             "description": "Managed agents, self-hosted. The official Anthropic SDK drives it.",
         },
-        "security": [{"ApiKey": []}, {"Bearer": []}],
+        "security": _API,
         "paths": paths,
         "components": {
             "securitySchemes": {
                 "ApiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
                 "Bearer": {"type": "http", "scheme": "bearer"},
+                **_WORKERS_SCHEMES,
             },
             "responses": {f"Error{status}": _error_response(status) for status in statuses},
             "schemas": {"Error": _ERROR, **dict(sorted(schemas.components.items()))},
@@ -142,6 +168,8 @@ def _operation(route: Route, schemas: Schemas) -> Schema:
             },
         },
     }
+    if kinds := sorted(route.rules.keys):
+        operation["security"] = [scheme for kind in kinds for scheme in _SCHEMES[kind]]
     if route.body:
         body = schemas.body(route.method.input_type, route.request.elsewhere)
         operation["requestBody"] = {

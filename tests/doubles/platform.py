@@ -10,15 +10,16 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
-from chassis.context import REPLAYED_KEY, current_call
+from chassis.context import REPLAYED_KEY
 from chassis.errors import DroverError, Reason
 from chassis.grpc.server import GrpcServer
 from chassis.secret import Secret
 from drover.agent.v1 import agent_pb2, agent_service_pb2, agent_service_pb2_grpc
-from drover.api.v1.request_key_pb2 import RequestKey
-from drover.environment.v1 import environment_service_pb2, environment_service_pb2_grpc
+from drover.environment.v1 import (
+    environment_key_service_pb2_grpc,
+    environment_service_pb2,
+    environment_service_pb2_grpc,
+)
 from drover.event.v1 import event_pb2
 from drover.session.v1 import (
     preview_pb2,
@@ -26,6 +27,9 @@ from drover.session.v1 import (
     session_service_pb2,
     session_service_pb2_grpc,
 )
+from drover.work.v1 import work_service_pb2_grpc
+from tests.doubles.asked import Asked, stamp
+from tests.doubles.platform_workers import EnvironmentKeys, Works
 from tests.doubles.standing import PromptExit
 
 if TYPE_CHECKING:
@@ -34,10 +38,6 @@ if TYPE_CHECKING:
 TOKEN = Secret("the-installation")
 POSITION = "x-drover-last-event-id"
 PROCESSES = ("session", "registry", "hands", "vault_proxy", "brain-1", "brain-2")
-
-
-def stamp(seconds: int = 1_790_000_000, nanos: int = 0) -> Timestamp:
-    return Timestamp(seconds=seconds, nanos=nanos)
 
 
 def agent(**fields: Any) -> agent_pb2.Agent:
@@ -74,30 +74,6 @@ def message(event_id: str, text: str, seq: int = 0) -> event_pb2.Event:
     if seq:
         event.processed_at.CopyFrom(stamp(nanos=seq * 1_000))
     return event
-
-
-class Asked:
-    """What was asked of a service, and the failure that the next call shall meet.
-
-    `keys` are what the requests were told by, `None` for those without.
-    """
-
-    def __init__(self) -> None:
-        self.requests: list[Any] = []
-        self.keys: list[RequestKey | None] = []
-        self.failure: Exception | None = None
-
-    def note(self, request: Any) -> None:
-        self.requests.append(request)
-        key = current_call().idempotency
-        self.keys.append(RequestKey.FromString(key) if key else None)
-        failure, self.failure = self.failure, None
-        if failure is not None:
-            raise failure
-
-    @property
-    def last(self) -> Any:
-        return self.requests[-1]
 
 
 class Agents(Asked, agent_service_pb2_grpc.AgentServiceServicer):
@@ -171,7 +147,7 @@ class Environments(Asked, environment_service_pb2_grpc.EnvironmentServiceService
 
 
 class Sessions(Asked, session_service_pb2_grpc.SessionServiceServicer):
-    """One session's log, and the streams that follow it.
+    """One session's log, and the streams that follow it. All are of one environment.
 
     `end` ends the streams that are open: with an error, or properly for `None`.
     """
@@ -228,6 +204,10 @@ class Sessions(Asked, session_service_pb2_grpc.SessionServiceServicer):
         self.note(request)
         made = session(id=request.session_id, status=4, archived_at=stamp())
         return session_service_pb2.ArchiveSessionResponse(session=made)
+
+    async def ForkSession(self, request, context):
+        self.note(request)
+        return session_service_pb2.ForkSessionResponse(session=session(id="sesn_fork"))
 
     async def GetEvents(self, request, context):
         self.note(request)
@@ -314,7 +294,9 @@ class Platform:
     def __init__(self) -> None:
         self.agents = Agents()
         self.environments = Environments()
+        self.environment_keys = EnvironmentKeys()
         self.sessions = Sessions()
+        self.works = Works()
         self.addresses: dict[str, str] = {}
         self._servers: dict[str, GrpcServer] = {}
 
@@ -326,8 +308,13 @@ class Platform:
                 environment_service_pb2_grpc.add_EnvironmentServiceServicer_to_server,
                 self.environments,
             )
+            server.add(
+                environment_key_service_pb2_grpc.add_EnvironmentKeyServiceServicer_to_server,
+                self.environment_keys,
+            )
         elif process == "session":
             server.add(session_service_pb2_grpc.add_SessionServiceServicer_to_server, self.sessions)
+            server.add(work_service_pb2_grpc.add_WorkServiceServicer_to_server, self.works)
         await server.start()
         self._servers[process] = server
         self.addresses[process] = server.address
