@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
+from catalogue.sandboxes import ceilings
 from chassis import lifecycle
 from chassis.clock import SystemClock
 from chassis.grpc.server import GrpcServer
@@ -26,8 +27,11 @@ from services.hands.custody import Custody
 from services.hands.disk import DiskLimits, DiskWatcher
 from services.hands.domain import protections
 from services.hands.domain.limits import MIB, Limits
+from services.hands.domain.recipe import Standard
 from services.hands.executor import Executor
-from services.hands.pool import Pool, PoolSize
+from services.hands.metrics import PoolMetrics
+from services.hands.pool import Pool
+from services.hands.pool_settings import PoolOptions, pools
 from services.hands.rpc import HandsRpc
 from services.hands.store.handovers import SqlHandOvers
 from services.hands.store.journal import SqlJournal
@@ -56,20 +60,11 @@ def _protections(text: str) -> str:
     return text
 
 
-class HandsSettings(ClusterOptions, DatabaseSettings):
+class HandsSettings(ClusterOptions, PoolOptions, DatabaseSettings):
     """Settings of the hands."""
 
     hands_database_url: SecretText = Field(
         default=None, description="The database of the hands alone."
-    )
-    hands_max_sandboxes: int = Field(
-        default=128, ge=1, description="Sandboxes that live at once; idle ones make room."
-    )
-    hands_idle_seconds: float = Field(
-        default=600.0, gt=0, description="Seconds after which an idle sandbox is ended."
-    )
-    hands_spare_sandboxes: int = Field(
-        default=1, ge=0, le=16, description="Sandboxes kept ready for new sessions."
     )
     hands_memory_mib: int = Field(default=4096, ge=64, description="Memory of one sandbox.")
     hands_processes: int = Field(
@@ -128,14 +123,12 @@ class HandsSettings(ClusterOptions, DatabaseSettings):
         """What the sessions' files may take of the disk."""
         return DiskLimits(self.hands_workspace_mib * MIB, self.hands_free_mib * MIB)
 
-    def pool_size(self) -> PoolSize:
-        """How many sandboxes live, and for how long."""
-        return PoolSize(
-            max_live=self.hands_max_sandboxes,
-            idle_seconds=self.hands_idle_seconds,
-            spares=self.hands_spare_sandboxes,
-            starts_at_once=2 * (os.cpu_count() or 1),
-        )
+    def standard(self) -> Standard:
+        """What sandboxes are made of where the environment does not say."""
+        images = {"docker": self.sandbox_image}
+        if "sandbox_image" in self.model_fields_set:  # the default is none for a cluster
+            images["kubernetes"] = self.sandbox_image
+        return Standard(self.sandbox, self.limits(), images, ceilings(self.sandbox_ceilings))
 
 
 async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
@@ -168,7 +161,8 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
         backend,
         workspaces,
         tasks,
-        limits=settings.limits(),
+        standard=settings.standard(),
+        pools=pools(settings.hands_pools),
         size=settings.pool_size(),
         clock=SystemClock(),
         ids=new_id,
@@ -185,6 +179,7 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     pool.fill()
 
     registry = await exposed(settings.metrics_listen, stack)
+    registry.register(PoolMetrics(pool, SystemClock()))
     server = GrpcServer(
         settings.listen, settings.token(), reflection=settings.reflection, registry=registry
     )

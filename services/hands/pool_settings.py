@@ -39,12 +39,12 @@ def pools(text: str) -> Mapping[Recipe, int]:
     for number, entry in enumerate(entries):
         try:
             recipe, spares = _pool(entry)
-            if recipe in found:
-                msg = "an earlier one has the same recipe"
-                raise ValueError(msg)
         except ValueError as error:
             msg = f"pool {number}: {error}"
             raise ValueError(msg) from error
+        if recipe in found:
+            msg = f"pool {number}: an earlier one has the same recipe"
+            raise ValueError(msg)
         found[recipe] = spares
     return found
 
