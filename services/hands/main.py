@@ -23,6 +23,14 @@ from services.hands.backends.docker.settings import DEFAULT_HOST, EngineSettings
 from services.hands.backends.kubernetes.backend import KubernetesBackend
 from services.hands.backends.kubernetes.settings import ClusterOptions, ClusterSettings
 from services.hands.backends.local import LocalBackend
+from services.hands.checkpoints.archiver import Archiver
+from services.hands.checkpoints.keeper import Keeper
+from services.hands.checkpoints.metrics import CheckpointMetrics
+from services.hands.checkpoints.origins import Origins
+from services.hands.checkpoints.pruning import Pruner
+from services.hands.checkpoints.restoring import Restorer
+from services.hands.checkpoints.settings import CheckpointOptions
+from services.hands.checkpoints.taking import Taker
 from services.hands.custody import Custody
 from services.hands.disk import DiskLimits, DiskWatcher
 from services.hands.domain import protections
@@ -33,22 +41,29 @@ from services.hands.metrics import PoolMetrics
 from services.hands.pool import Pool
 from services.hands.pool_settings import PoolOptions, pools
 from services.hands.rpc import HandsRpc
+from services.hands.store.checkpoints import SqlCheckpoints
 from services.hands.store.handovers import SqlHandOvers
 from services.hands.store.journal import SqlJournal
 from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
 from storage import open_database
 from storage.health import follow
+from storage.objects import open_objects
 from storage.settings import DatabaseSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from prometheus_client import CollectorRegistry
+
     from services.hands.backends.port import Backend
+    from storage import Database
 
 SERVICE: Final = "hands"
 _REAP_SECONDS: Final = 15.0
 _DRAIN_SECONDS: Final = 2.0
+_MAX_ENTRIES: Final = 1_000_000
+"""Files and directories of a workspace that is kept in a store."""
 
 
 def _half_the_processors() -> float:
@@ -60,7 +75,7 @@ def _protections(text: str) -> str:
     return text
 
 
-class HandsSettings(ClusterOptions, PoolOptions, DatabaseSettings):
+class HandsSettings(CheckpointOptions, ClusterOptions, PoolOptions, DatabaseSettings):
     """Settings of the hands."""
 
     hands_database_url: SecretText = Field(
@@ -157,6 +172,10 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     await workspaces.start()
 
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    registry = await exposed(settings.metrics_listen, stack)
+    keeper = await _keeper(
+        settings, stack, tasks, database=database, workspaces=workspaces, registry=registry
+    )
     pool = Pool(
         backend,
         workspaces,
@@ -166,9 +185,10 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
         size=settings.pool_size(),
         clock=SystemClock(),
         ids=new_id,
+        lifecycle=keeper,
     )
     stack.push_async_callback(pool.close)
-    custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces)
+    custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces, keeper)
     await custody.recover()
     executor = Executor(SqlJournal(database, SystemClock()), pool, tasks, custody)
     watcher = DiskWatcher(pool, workspaces, settings.disk_limits(), SystemClock())
@@ -178,14 +198,13 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     stack.callback(reaper.cancel)
     pool.fill()
 
-    registry = await exposed(settings.metrics_listen, stack)
     registry.register(PoolMetrics(pool, SystemClock()))
     server = GrpcServer(
         settings.listen, settings.token(), reflection=settings.reflection, registry=registry
     )
     server.add(add_HandsServiceServicer_to_server, HandsRpc(executor))
     await server.start()
-    stack.push_async_callback(_stop, server, executor, pool)
+    stack.push_async_callback(_stop, server, executor, pool, keeper)
     health = tasks.create_task(follow(database, server), name="health")
     stack.callback(health.cancel)
     return server
@@ -213,12 +232,50 @@ def _kubernetes(directory: Path, settings: HandsSettings) -> Backend:
     return KubernetesBackend(directory, cluster)
 
 
-async def _stop(server: GrpcServer, executor: Executor, pool: Pool) -> None:
+async def _keeper(
+    settings: HandsSettings,
+    stack: AsyncExitStack,
+    tasks: asyncio.TaskGroup,
+    *,
+    database: Database,
+    workspaces: Workspaces,
+    registry: CollectorRegistry,
+) -> Keeper:
+    directory = settings.data_dir.absolute() / "hands"
+    rows, origins = SqlCheckpoints(database, SystemClock()), Origins(directory)
+    # What a volume may have before the disk watcher ends its sandbox, and a good deal more.
+    archiver = Archiver(entries=_MAX_ENTRIES, data=2 * settings.hands_workspace_mib * MIB)
+    metrics = CheckpointMetrics(registry)
+    objects = open_objects(settings.hands_checkpoints) if settings.hands_checkpoints else None
+    pruner = taker = None
+    if objects is not None:
+        pruner = Pruner(rows, objects, metrics)
+        taker = Taker(rows, objects, workspaces, origins, archiver, pruner, metrics, new_id)
+    keeper = Keeper(
+        rows,
+        workspaces,
+        origins,
+        Restorer(objects, workspaces, origins, archiver, metrics, new_id),
+        taker=taker,
+        pruner=pruner,
+        tasks=tasks,
+        clock=SystemClock(),
+        metrics=metrics,
+        pace=settings.pace(),
+    )
+    await keeper.start()
+    for work in (keeper.run(), *([pruner.run()] if pruner is not None else [])):
+        stack.callback(tasks.create_task(work, name="checkpoints").cancel)
+    return keeper
+
+
+async def _stop(server: GrpcServer, executor: Executor, pool: Pool, keeper: Keeper) -> None:
     """Refuses new calls; those under way may end, and are recorded as unknown if they do not."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.stop())
         await executor.drain(_DRAIN_SECONDS)
         await pool.close()
+        await keeper.close()
 
 
 async def _reap(pool: Pool, executor: Executor, custody: Custody) -> None:

@@ -15,12 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from services.hands.archive.bounds import PARTS
 from services.hands.backends.port import Volume
 
 FIRST_OWNER: Final = 200_000
 """As root, volumes belong to users from this number on, which no person has."""
 LAST_OWNER: Final = 1_200_000
-_PARTS: Final = ("workspace", "uploads", "outputs", "home", "tool_outputs")
 
 
 class Workspaces:
@@ -77,6 +77,27 @@ class Workspaces:
         """
         await asyncio.to_thread(self._move, self._sessions / where, self._sessions / to)
 
+    def everywhere(self) -> list[str]:
+        """The addresses of all volumes that are on this machine."""
+        return [path.name for path in self._sessions.iterdir()]
+
+    async def prepare(self, where: str) -> Volume:
+        """An empty volume, without its directories, to be filled for a hand. Raises `OSError`.
+
+        It is nobody's before `replace`; `remove` takes it away again.
+        """
+        return await asyncio.to_thread(self._prepare, where)
+
+    async def replace(self, where: str, filled: Volume) -> Volume:
+        """Makes a prepared volume a hand's, whose old one is deleted, if it has one.
+
+        Nothing may run in the old one. Raises `OSError`.
+        """
+        if (old := self.find(where)) is not None:
+            await self.remove(old)
+        await asyncio.to_thread(self._move, filled.root, self._sessions / where)
+        return Volume(self._sessions / where, filled.owner)
+
     async def purge(self, session_id: str) -> None:
         """Deletes a session's volume, if it has one. Raises as `remove`."""
         volume = self.find(session_id) or Volume(self._sessions / session_id, None)
@@ -120,11 +141,20 @@ class Workspaces:
         finally:
             os.close(directory)
 
+    def _prepare(self, where: str) -> Volume:
+        root = self._spares / f"{where}.restored"
+        _delete(root)  # what an earlier attempt has left
+        owner = self._take_owner() if self._privileged else None
+        root.mkdir(mode=0o700)
+        if owner is not None:
+            os.chown(root, owner, owner)
+        return Volume(root, owner)
+
     def _make(self, parent: Path, name: str) -> Volume:
         owner = self._take_owner() if self._privileged else None
         unfinished = self._spares / f"{name}.new"
         unfinished.mkdir(mode=0o700)
-        for part in _PARTS:
+        for part in PARTS:
             (unfinished / part).mkdir(mode=0o755)
             if owner is not None:
                 os.chown(unfinished / part, owner, owner)

@@ -1,0 +1,3 @@
+"""Copies of the sessions' workspaces in a store that outlives this machine."""
+
+from __future__ import annotations
