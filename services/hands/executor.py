@@ -94,6 +94,24 @@ class Executor:
         `name` is the hand's that runs it. Goes on when the caller is cancelled. Raises LEASE_LOST,
         RESOURCE_EXHAUSTED, and ARCHIVED for a hand that was handed over; nothing has run then.
         """
+        given = (session_id, call_id, generation, tool, text)
+        asked = await self.ask(*given, recipe=recipe, name=name)
+        if isinstance(asked, ExecuteResponse):
+            return asked
+        return await asyncio.shield(asked.result)
+
+    async def ask(
+        self,
+        session_id: str,
+        call_id: str,
+        generation: int,
+        tool: str,
+        text: str,
+        *,
+        recipe: Recipe = DEFAULT,
+        name: str = "",
+    ) -> Execution | ExecuteResponse:
+        """The call under way, which is begun if it is not, or its refusal. As `execute`."""
         session = self._sessions[session_id]
         fence.advance(session.generation, generation)
         under_way = session.calls.get(call_id)
@@ -112,7 +130,7 @@ class Executor:
         else:
             under_way.generation = max(under_way.generation, generation)
             await self._fence(session_id, generation)
-        return await asyncio.shield(under_way.result)
+        return under_way
 
     async def cancel(self, session_id: str, generation: int, call_ids: Sequence[str]) -> None:
         """Stops calls, and keeps those that were never seen from ever running.
@@ -337,7 +355,8 @@ class Executor:
                 raise Stopped
             under_way.hand = hand
             try:
-                reply = await hand.run(under_way.call_id, call)
+                take = under_way.audience.put if under_way.audience else None
+                reply = await hand.run(under_way.call_id, call, take)
             finally:
                 under_way.hand = None
             if call.tool == "bash":

@@ -22,9 +22,13 @@ from services.hands.backends import inside
 from services.hands.backends.port import BackendUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from services.hands.backends.port import Sandbox
-    from services.hands.domain.printed import Printed
     from services.hands.domain.toolset import ToolCall
+
+    TakeOutput = Callable[[bytes, int], None]
+    """Takes what was printed next, after so many bytes that are left out."""
 
 _PREFIX: Final = 4
 _MAX_FRAME: Final = 32 * 1024 * 1024  # the largest PDF in base64 fits
@@ -90,7 +94,7 @@ class Hand:
         self._grace = grace
         self._calls: dict[int, asyncio.Future[Reply]] = {}
         self._numbers: dict[str, int] = {}
-        self._printed: dict[int, Printed] = {}
+        self._followed: dict[int, TakeOutput] = {}
         self._next = 0
         self._why_dead: str | None = None
         self._reading = 0
@@ -118,8 +122,8 @@ class Hand:
             raise
         tasks.create_task(self._listen(), name=f"hand {self.id}")
 
-    async def run(self, call_id: str, call: ToolCall, printed: Printed | None = None) -> Reply:
-        """Runs one tool call; `printed` takes what it prints meanwhile. Raises `HandDied`."""
+    async def run(self, call_id: str, call: ToolCall, take: TakeOutput | None = None) -> Reply:
+        """Runs one tool call; `take` is for what it prints meanwhile. Raises `HandDied`."""
         if self.dead.is_set():
             raise HandDied(self._why_dead or "it ended by itself")
         self._next += 1
@@ -138,8 +142,8 @@ class Hand:
         }
         try:
             self._send(message)
-            if printed is not None:
-                self.follow(call_id, printed)
+            if take is not None:
+                self.follow(call_id, take)
             # Not `wait_for`: this wait is on the path of every call.
             watch = asyncio.get_running_loop().call_later(
                 call.timeout + self._grace, self._overdue, number
@@ -152,19 +156,19 @@ class Hand:
             self._reading -= call.tool == "read"
             self._calls.pop(number, None)
             self._numbers.pop(call_id, None)
-            self._printed.pop(number, None)
+            self._followed.pop(number, None)
 
-    def follow(self, call_id: str, printed: Printed | None) -> None:
-        """Has `printed` take what a command prints from now on, and before; None stops that.
+    def follow(self, call_id: str, take: TakeOutput | None) -> None:
+        """Has `take` told what a command has printed and goes on to print; None stops that.
 
         Nothing happens for a call that does not run.
         """
         number = self._numbers.get(call_id)
         if number is None or self._why_dead is not None:
             return
-        if printed is not None:
-            self._printed[number] = printed  # for good: what was sent before it stops still comes
-        self._send({"type": "follow", "id": number, "on": printed is not None})
+        if take is not None:
+            self._followed[number] = take  # for good: what was sent before it stops still comes
+        self._send({"type": "follow", "id": number, "on": take is not None})
 
     async def cancel(self, call_id: str) -> None:
         """Stops a call: `run` then answers, unless the sandbox had to be killed for it."""
@@ -252,8 +256,8 @@ class Hand:
 
     def _deliver(self, message: dict[str, Any]) -> None:
         kind, number = message.get("type"), message.get("id")
-        if kind == "output" and isinstance(number, int) and number in self._printed:
-            self._printed[number].put(*_output(message))
+        if kind == "output" and isinstance(number, int) and number in self._followed:
+            self._followed[number](*_output(message))
             return
         if kind != "result":
             raise ProtocolBroken("a frame of unknown type")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from chassis.context import current_call
@@ -11,6 +12,8 @@ from drover.hands.v1.hands_service_pb2 import (
     CancelResponse,
     ExecuteRequest,
     ExecuteResponse,
+    FollowRequest,
+    FollowResponse,
     HandOverRequest,
     HandOverResponse,
     ProvisionRequest,
@@ -22,6 +25,8 @@ from drover.hands.v1.hands_service_pb2_grpc import HandsServiceServicer
 from services.hands.backends.port import BackendUnavailable
 from services.hands.domain import recipe
 from services.hands.domain.handover import Generations, HandOver
+from services.hands.domain.printed import Chunk
+from services.hands.following import follow
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -66,6 +71,32 @@ class HandsRpc(HandsServiceServicer):
             recipe=wanted,
             name=request.hand,
         )
+
+    async def Follow(  # type: ignore[override]  # noqa: N802  # grpc.aio takes coroutines too
+        self, request: FollowRequest, context: Context
+    ) -> None:
+        """Runs one tool call, at most once, and tells what it prints meanwhile."""
+        call = request.call
+        asked = await self._executor.ask(
+            call.session_id,
+            call.call_id,
+            call.generation,
+            call.name,
+            call.input,
+            recipe=recipe.check(call.environment),
+            name=call.hand,
+        )
+        if isinstance(asked, ExecuteResponse):
+            await context.write(FollowResponse(result=asked))
+            return
+        async with aclosing(follow(asked)) as updates:
+            async for update in updates:
+                answer = FollowResponse()
+                if isinstance(update, Chunk):
+                    answer.output.text, answer.output.dropped_bytes = update.text, update.dropped
+                else:
+                    answer.result.CopyFrom(update)
+                await context.write(answer)
 
     async def Cancel(  # noqa: N802  # named by the contract
         self, request: CancelRequest, _context: Context

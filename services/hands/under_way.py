@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from services.hands.following import Audience
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
@@ -36,9 +38,15 @@ class Execution:
         self.where = where
         self.stop = asyncio.Event()
         self.hand: Hand | None = None
+        self.audience = Audience()
         self.result: asyncio.Future[ExecuteResponse] = asyncio.get_running_loop().create_future()
         # Its callers may all be gone when it fails.
         self.result.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def tell_hand(self) -> None:
+        """Tells the hand that runs it, if one does, whether anybody follows."""
+        if self.hand is not None:
+            self.hand.follow(self.call_id, self.audience.put if self.audience else None)
 
 
 class Session:

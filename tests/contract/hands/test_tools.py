@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
-from drover.hands.v1.hands_service_pb2 import VERDICT_CANCELLED, VERDICT_COMPLETED
+from drover.hands.v1.hands_service_pb2 import (
+    VERDICT_CANCELLED,
+    VERDICT_COMPLETED,
+    ExecuteResponse,
+)
+from services.hands.domain.printed import Chunk
+from services.hands.following import follow
 from tests.doubles.hands_stack import KINDS, RUNTIMES, HandsStack, Sandboxes, chosen, text
 from tests.doubles.hands_waiting import eventually
 
@@ -232,3 +239,71 @@ async def test_reading_a_huge_file_by_lines_delays_nothing(hands: HandsStack) ->
     )
     assert await hands.bash("echo beside") == "beside"
     assert text(await reading) == "0123456789"
+
+
+async def updates(
+    hands: HandsStack, call_id: str, command: str
+) -> AsyncIterator[Chunk | ExecuteResponse]:
+    given = ("sesn_1", call_id, 1, "bash", json.dumps({"command": command}))
+    asked = await hands.executor.ask(*given)
+    assert not isinstance(asked, ExecuteResponse)
+    async for update in follow(asked):
+        yield update
+
+
+async def test_output_is_followed_as_it_comes_and_the_result_is_the_same(
+    hands: HandsStack,
+) -> None:
+    wait = "until [ -e /tmp/go ]; do :; done"
+    command = f"printf 'a\\xe2\\x82'; {wait}; printf '\\xac\\n'; echo err >&2"
+    seen, result = "", None
+    async for update in updates(hands, "f1", command):
+        if isinstance(update, Chunk):
+            seen += update.text
+            await hands.run("write", file_path="/tmp/go", content="")  # noqa: S108
+        else:
+            result = update
+    assert seen == "a\u20ac\nerr\n"
+    assert result is not None
+    assert text(result) == "a\u20ac\nerr"
+    assert await hands.run("bash", call_id="f1", command=command) != result  # only by `replayed`
+
+
+async def test_who_comes_late_sees_what_was_printed_and_who_leaves_stops_nothing(
+    hands: HandsStack,
+) -> None:
+    command = "echo begun; until [ -e /tmp/go ]; do :; done; echo ended"
+    asked = asyncio.create_task(hands.run("bash", call_id="f2", command=command))
+    await hands.run("glob", pattern="*")
+    async for update in updates(hands, "f2", command):
+        assert update == Chunk("begun\n")
+        break
+    late = asyncio.create_task(_all(updates(hands, "f2", command)))
+    await hands.run("write", file_path="/tmp/go", content="")  # noqa: S108
+    assert text(await asked) == "begun\nended"
+    *chunks, result = await late
+    assert "".join(chunk.text for chunk in chunks if isinstance(chunk, Chunk)) == "begun\nended\n"
+    assert result == await asked
+
+
+async def test_flood_is_not_slowed_and_what_is_not_shown_is_counted(hands: HandsStack) -> None:
+    *chunks, result = await _all(updates(hands, "f3", "yes 123456789 | head -c 30000000"))
+    shown = sum(len(chunk.text) for chunk in chunks if isinstance(chunk, Chunk))
+    dropped = sum(chunk.dropped for chunk in chunks if isinstance(chunk, Chunk))
+    assert shown + dropped == 30_000_000
+    assert 0 < shown <= 8 * 1024 * 1024
+    assert isinstance(result, ExecuteResponse)
+    assert "30000000 bytes" in text(result)
+    assert len(text(result)) < 100_000
+
+
+async def test_command_that_is_cancelled_is_followed_to_its_end(hands: HandsStack) -> None:
+    async for update in updates(hands, "f4", "echo begun; sleep 1000"):
+        if isinstance(update, Chunk):
+            await hands.executor.cancel("sesn_1", 1, ["f4"])
+        else:
+            assert update.verdict == VERDICT_CANCELLED
+
+
+async def _all(updates: AsyncIterator[Chunk | ExecuteResponse]) -> list[Chunk | ExecuteResponse]:
+    return [update async for update in updates]

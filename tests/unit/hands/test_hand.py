@@ -207,7 +207,7 @@ async def test_command_is_followed_from_its_start_or_from_later_and_no_longer_th
     hand, sandbox = await hands()
     printed = Printed()
     call = ToolCall("bash", {"command": "x"}, 60.0)
-    asked = asyncio.create_task(hand.run("c1", call, printed))
+    asked = asyncio.create_task(hand.run("c1", call, printed.put))
     number = (await sandbox.frames.get())["id"]
     assert await sandbox.frames.get() == {"type": "follow", "id": number, "on": True}
     sandbox.send({"type": "output", "id": number, "text": "a\u00c3", "dropped": 0})
@@ -215,7 +215,7 @@ async def test_command_is_followed_from_its_start_or_from_later_and_no_longer_th
     assert await sandbox.frames.get() == {"type": "follow", "id": number, "on": False}
     # It was on its way.
     sandbox.send({"type": "output", "id": number, "text": "\u00bcb", "dropped": 2})
-    hand.follow("c2", printed)
+    hand.follow("c2", printed.put)
     sandbox.answer({"id": number}, "done")
     await asked
     assert sandbox.frames.empty()
@@ -234,7 +234,7 @@ async def test_command_is_followed_from_its_start_or_from_later_and_no_longer_th
 )
 async def test_output_that_is_none_ends_the_sandbox(hands: Open, frame: dict[str, Any]) -> None:
     hand, sandbox = await hands()
-    asked = asyncio.create_task(hand.run("c1", ToolCall("bash", {}, 60.0), Printed()))
+    asked = asyncio.create_task(hand.run("c1", ToolCall("bash", {}, 60.0), Printed().put))
     number = (await sandbox.frames.get())["id"]
     sandbox.send({"type": "output", "id": number, **frame})
     with pytest.raises(HandDied, match="its agent sent output that is n"):

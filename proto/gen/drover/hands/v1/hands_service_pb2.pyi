@@ -214,6 +214,89 @@ class ExecuteResponse(_message.Message):
 Global___ExecuteResponse: _TypeAlias = ExecuteResponse  # noqa: Y015
 
 @_typing.final
+class FollowRequest(_message.Message):
+    """Follows one tool call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def call(self) -> Global___ExecuteRequest: ...
+    def __init__(
+        self,
+        *,
+        call: Global___ExecuteRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowRequest: _TypeAlias = FollowRequest  # noqa: Y015
+
+@_typing.final
+class FollowResponse(_message.Message):
+    """What happens to a call that is followed: any number of outputs, then its
+    result, which has all that a result of Execute has.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def output(self) -> Global___Output: ...
+    @_builtins.property
+    def result(self) -> Global___ExecuteResponse: ...
+    def __init__(
+        self,
+        *,
+        output: Global___Output | None = ...,
+        result: Global___ExecuteResponse | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["output", b"output", "result", b"result", "update", b"update"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["output", b"output", "result", b"result", "update", b"update"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_update: _TypeAlias = _typing.Literal["output", "result"]  # noqa: Y015
+    _WhichOneofArgType_update: _TypeAlias = _typing.Literal["update", b"update"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_update) -> _WhichOneofReturnType_update | None: ...
+
+Global___FollowResponse: _TypeAlias = FollowResponse  # noqa: Y015
+
+@_typing.final
+class Output(_message.Message):
+    """What a command printed next, standard output and standard error as they came.
+    It is a preview: 8 MiB of a call at most, and only the last of what comes too
+    quickly. A command is never slowed by those who follow it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    DROPPED_BYTES_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """Whole characters, without the control sequences of terminals; what is not
+    UTF-8 is replaced.
+    """
+    dropped_bytes: _builtins.int
+    """How many bytes were printed just before `text` that are not shown."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        dropped_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped_bytes", b"dropped_bytes", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Output: _TypeAlias = Output  # noqa: Y015
+
+@_typing.final
 class CancelRequest(_message.Message):
     """Stops calls of a session."""
 

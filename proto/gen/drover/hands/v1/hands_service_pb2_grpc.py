@@ -52,6 +52,11 @@ class HandsServiceStub:
                 request_serializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.ExecuteRequest.SerializeToString,
                 response_deserializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.ExecuteResponse.FromString,
                 _registered_method=True)
+        self.Follow = channel.unary_stream(
+                '/drover.hands.v1.HandsService/Follow',
+                request_serializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.FollowRequest.SerializeToString,
+                response_deserializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.FollowResponse.FromString,
+                _registered_method=True)
         self.Cancel = channel.unary_unary(
                 '/drover.hands.v1.HandsService/Cancel',
                 request_serializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.CancelRequest.SerializeToString,
@@ -97,6 +102,16 @@ class HandsServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Follow(self, request, context):
+        """Runs one tool call, or attaches to it, exactly as Execute does, and streams
+        what its command prints meanwhile; the result is the last message. Any number
+        may follow a call, beside those that wait for it in Execute. Who stops
+        following stops nothing else. A recorded call answers its result alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Cancel(self, request, context):
         """Stops calls, whole process groups at once. A call not yet seen leaves a
         tombstone: a later Execute of it answers CANCELLED without running.
@@ -137,6 +152,11 @@ def add_HandsServiceServicer_to_server(servicer, server):
                     servicer.Execute,
                     request_deserializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.ExecuteRequest.FromString,
                     response_serializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.ExecuteResponse.SerializeToString,
+            ),
+            'Follow': grpc.unary_stream_rpc_method_handler(
+                    servicer.Follow,
+                    request_deserializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.FollowRequest.FromString,
+                    response_serializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.FollowResponse.SerializeToString,
             ),
             'Cancel': grpc.unary_unary_rpc_method_handler(
                     servicer.Cancel,
@@ -216,6 +236,33 @@ class HandsService:
             '/drover.hands.v1.HandsService/Execute',
             drover_dot_hands_dot_v1_dot_hands__service__pb2.ExecuteRequest.SerializeToString,
             drover_dot_hands_dot_v1_dot_hands__service__pb2.ExecuteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Follow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/drover.hands.v1.HandsService/Follow',
+            drover_dot_hands_dot_v1_dot_hands__service__pb2.FollowRequest.SerializeToString,
+            drover_dot_hands_dot_v1_dot_hands__service__pb2.FollowResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -50,6 +50,12 @@ class HandsServiceStub:
     call_id): a repeated call attaches to the running execution or reads its
     recorded result, and never runs the tool twice.
     """
+    Follow: _grpc.UnaryStreamMultiCallable[_hands_service_pb2.FollowRequest, _hands_service_pb2.FollowResponse]
+    """Runs one tool call, or attaches to it, exactly as Execute does, and streams
+    what its command prints meanwhile; the result is the last message. Any number
+    may follow a call, beside those that wait for it in Execute. Who stops
+    following stops nothing else. A recorded call answers its result alone.
+    """
     Cancel: _grpc.UnaryUnaryMultiCallable[_hands_service_pb2.CancelRequest, _hands_service_pb2.CancelResponse]
     """Stops calls, whole process groups at once. A call not yet seen leaves a
     tombstone: a later Execute of it answers CANCELLED without running.
@@ -87,6 +93,12 @@ class HandsServiceAsyncStub(HandsServiceStub):
     """Runs one tool call and answers its result. Idempotent by (session_id,
     call_id): a repeated call attaches to the running execution or reads its
     recorded result, and never runs the tool twice.
+    """
+    Follow: _aio.UnaryStreamMultiCallable[_hands_service_pb2.FollowRequest, _hands_service_pb2.FollowResponse]  # type: ignore[assignment]
+    """Runs one tool call, or attaches to it, exactly as Execute does, and streams
+    what its command prints meanwhile; the result is the last message. Any number
+    may follow a call, beside those that wait for it in Execute. Who stops
+    following stops nothing else. A recorded call answers its result alone.
     """
     Cancel: _aio.UnaryUnaryMultiCallable[_hands_service_pb2.CancelRequest, _hands_service_pb2.CancelResponse]  # type: ignore[assignment]
     """Stops calls, whole process groups at once. A call not yet seen leaves a
@@ -134,6 +146,18 @@ class HandsServiceServicer(metaclass=_abc_1.ABCMeta):
         """Runs one tool call and answers its result. Idempotent by (session_id,
         call_id): a repeated call attaches to the running execution or reads its
         recorded result, and never runs the tool twice.
+        """
+
+    @_abc_1.abstractmethod
+    def Follow(
+        self,
+        request: _hands_service_pb2.FollowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_hands_service_pb2.FollowResponse], _abc.AsyncIterator[_hands_service_pb2.FollowResponse]]:
+        """Runs one tool call, or attaches to it, exactly as Execute does, and streams
+        what its command prints meanwhile; the result is the last message. Any number
+        may follow a call, beside those that wait for it in Execute. Who stops
+        following stops nothing else. A recorded call answers its result alone.
         """
 
     @_abc_1.abstractmethod
