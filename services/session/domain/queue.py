@@ -75,7 +75,7 @@ def get(tx: Transaction, queue: Queue, work_id: str) -> WorkItem:
 
 def not_found(work_id: str) -> DroverError:
     """The refusal of an item that the environment does not have."""
-    return DroverError(Reason.NOT_FOUND, f"work item {work_id} not found")
+    return DroverError(Reason.NOT_FOUND, f"work {work_id} not found")
 
 
 def change(
