@@ -81,4 +81,4 @@ def checked(text: str) -> str:
 
 
 def _shown(number: float) -> str:
-    return f"{number:.0f}" if number == int(number) else f"{number:g}"
+    return f"{number:.0f}" if float(number).is_integer() else f"{number:g}"

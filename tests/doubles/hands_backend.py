@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ class ScriptedSandbox:
         self.frames: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.confined = False
         self.killed = asyncio.Event()
+        self.kills = 0
+        self.hold_kill: asyncio.Event | None = None
         self.why = ""
         self._agent: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
@@ -73,6 +76,9 @@ class ScriptedSandbox:
         self.confined = True
 
     async def kill(self) -> None:
+        self.kills += 1
+        if self.hold_kill is not None:
+            await self.hold_kill.wait()
         if not self.killed.is_set():
             self.killed.set()
             assert self._agent is not None
@@ -89,13 +95,19 @@ class ScriptedSandbox:
 
 
 class ScriptedBackend:
-    """Starts scripted sandboxes. `refuse` makes every start fail with its text."""
+    """Starts scripted sandboxes. `refuse` makes every start fail with its text, `refuse_images`
+    those of an image; `attempts` counts the starts by image.
+    """
 
     name = "scripted"
 
     def __init__(self) -> None:
         self.launched: list[ScriptedSandbox] = []
         self.refuse = ""
+        self.refuse_images: dict[str, str] = {}
+        self.attempts: Counter[str] = Counter()
+        self.starts_now = 0
+        self.most_starts = 0
         self.greeting: bytes | None = None
         self.gate: asyncio.Event | None = None
         self.starting = asyncio.Event()
@@ -103,12 +115,30 @@ class ScriptedBackend:
     async def start(self) -> None:
         """Nothing to get ready."""
 
+    def hold(self) -> None:
+        """Lets no start get any further."""
+        self.gate = asyncio.Event()
+
+    def let_go(self) -> None:
+        """Lets the starts go on."""
+        assert self.gate is not None
+        self.gate.set()
+
     async def launch(self, spec: SandboxSpec) -> ScriptedSandbox:
         self.starting.set()
+        self.attempts[spec.image] += 1
+        self.starts_now += 1
+        self.most_starts = max(self.most_starts, self.starts_now)
+        try:
+            return await self._launch(spec)
+        finally:
+            self.starts_now -= 1
+
+    async def _launch(self, spec: SandboxSpec) -> ScriptedSandbox:
         if self.gate is not None:
             await self.gate.wait()
-        if self.refuse:
-            raise BackendUnavailable(self.refuse)
+        if refuse := self.refuse or self.refuse_images.get(spec.image):
+            raise BackendUnavailable(refuse)
         sandbox = ScriptedSandbox(spec)
         self.launched.append(sandbox)
         await sandbox.open(self.greeting)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 
 from services.hands.custody import Custody
-from services.hands.domain.limits import Limits
+from services.hands.domain.recipe import Recipe, Standard
 from services.hands.executor import Executor
+from services.hands.lifecycle import Lifecycle
 from services.hands.pool import Pool, PoolSize
 from services.hands.workspace import Workspaces
 from tests.doubles.hands_backend import ScriptedBackend
 from tests.doubles.hands_handovers import MemoryHandOvers
 from tests.doubles.hands_journal import MemoryJournal
+
+STANDARD = Standard("scripted", images={"docker": "drover/sandbox"}, ceilings={"memory_mib": 8192})
 
 
 class HandSetClock:
@@ -49,23 +52,35 @@ class World:
         self.handovers = MemoryHandOvers(self.journal)
         self._build(self.size)
 
-    async def restart(self, size: PoolSize | None = None) -> None:
+    async def restart(
+        self,
+        size: PoolSize | None = None,
+        pools: Mapping[Recipe, int] | None = None,
+        lifecycle: Lifecycle | None = None,
+    ) -> None:
         """A new process over the same journal and workspaces."""
         await self.pool.close()
-        self._build(size or self.size)
+        self._build(size or self.size, pools, lifecycle)
 
-    def _build(self, size: PoolSize) -> None:
+    def _build(
+        self,
+        size: PoolSize,
+        pools: Mapping[Recipe, int] | None = None,
+        lifecycle: Lifecycle | None = None,
+    ) -> None:
         numbers = itertools.count(1)
         self.pool = Pool(
             self.backend,
             self.workspaces,
             self.tasks,
-            limits=Limits(),
+            standard=STANDARD,
+            pools=pools,
+            lifecycle=lifecycle,
             size=size,
             clock=self.clock,
             ids=lambda prefix: f"{prefix}_{next(numbers)}",
         )
-        self.custody = Custody(self.handovers, self.pool, self.workspaces)
+        self.custody = Custody(self.handovers, self.pool, self.workspaces, lifecycle)
         self.executor = Executor(self.journal, self.pool, self.tasks, self.custody)
 
 
