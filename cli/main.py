@@ -11,7 +11,9 @@ from typing import Annotated
 
 import typer
 
+from cli import keys
 from cli.errors import fail, told_errors
+from cli.options import DEFAULT_DATA, Data, Key, Url
 
 app = typer.Typer(
     name="drover",
@@ -21,43 +23,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+app.add_typer(keys.app, name="keys")
 
 
-def directory(name: str) -> Path:
-    """The directory of that name, there or not. Raises `typer.BadParameter`."""
-    if not name:
-        msg = "an empty name names no directory"
-        raise typer.BadParameter(msg)
-    path = Path(name)
-    if path.exists() and not path.is_dir():
-        msg = f"{name} is not a directory"
-        raise typer.BadParameter(msg)
-    return path
-
-
-Data = Annotated[
-    Path,
-    typer.Option(
-        "--data",
-        envvar="DROVER_DATA_DIR",
-        help="Directory of all durable data, keys and logs.",
-        parser=directory,
-        metavar="DIR",
-    ),
-]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the API; 0 takes a free one.")]
-Url = Annotated[
-    str | None,
-    typer.Option(
-        "--url", envvar="DROVER_URL", help="The stack; default the one that runs in DATA."
-    ),
-]
-Key = Annotated[
-    str | None,
-    typer.Option(
-        "--api-key", envvar="DROVER_API_KEY", help="Its key; default the one in DATA/run/api_key."
-    ),
-]
 SessionAddress = Annotated[
     str | None,
     typer.Option(
@@ -75,7 +44,6 @@ TokenFile = Annotated[
     ),
 ]
 Every = Annotated[bool, typer.Option("--all", help="Show every event, progress included.")]
-DEFAULT_DATA = Path("drover-data")
 
 
 class Stored(enum.Enum):
