@@ -37,6 +37,7 @@ SEEN = (
     "agent_tool_result",
     "agent_thread_context_compacted",
     "user_custom_tool_result",
+    "user_tool_result",
     "user_interrupt",
     "user_tool_confirmation",
     "session_status_rescheduled",

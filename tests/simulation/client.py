@@ -11,7 +11,10 @@ import grpc.aio
 
 from chassis.errors import DroverError, Reason
 from chassis.grpc.status import from_rpc_error
-from drover.event.v1.agent_event_pb2 import EVALUATED_PERMISSION_ASK
+from drover.event.v1.agent_event_pb2 import (
+    EVALUATED_PERMISSION_ALLOW,
+    EVALUATED_PERMISSION_ASK,
+)
 from drover.event.v1.event_pb2 import Event
 from drover.event.v1.usage_pb2 import MonetaryAmount
 from drover.event.v1.user_event_pb2 import CONFIRMATION_RESULT_ALLOW, CONFIRMATION_RESULT_DENY
@@ -202,6 +205,8 @@ class Client:
         asked = kind == "agent_tool_use" and event.agent_tool_use.HasField("evaluation")
         if asked and event.agent_tool_use.evaluated_permission == EVALUATED_PERMISSION_ASK:
             self._tasks.create_task(self._answer(event.id, custom=False))
+        elif asked and event.agent_tool_use.evaluated_permission == EVALUATED_PERMISSION_ALLOW:
+            self._tasks.create_task(self._work(event.id))
         elif kind == "agent_custom_tool_use":
             self._tasks.create_task(self._answer(event.id, custom=True))
         elif kind == "session_status_idle":
@@ -238,6 +243,22 @@ class Client:
                 await self._send(event, self._system())
             else:
                 await self._send(event)
+        if not custom:
+            await self._work(call_id)
+
+    async def _work(self, call_id: str) -> None:
+        """A worker's part, where tools are run by one: late, twice, or never.
+
+        It does not ask whether the call is its to run, or still open: whoever is, is told so.
+        """
+        if not self._world.self_hosted or self._rng.random() > self.patience:
+            return
+        await asyncio.sleep(6 * self._rng.random() ** 3)
+        for _ in range(1 + (self._rng.random() < 0.3)):
+            event = self._event()
+            event.user_tool_result.tool_use_id = call_id
+            event.user_tool_result.content.add().text.text = f"worked {event.id}"
+            await self._send(event)
 
     # what it sees
 

@@ -117,6 +117,9 @@ class Grammar:
     def _user_custom_tool_result(self, event: Event) -> None:
         self._result(event.user_custom_tool_result.custom_tool_use_id, event)
 
+    def _user_tool_result(self, event: Event) -> None:
+        self._result(event.user_tool_result.tool_use_id, event)
+
     def _result(self, call_id: str, event: Event) -> None:
         if call_id in self.results:
             self._fault(f"the second result of {call_id}")

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from drover.event.v1.usage_pb2 import UsageSnapshot
 from services.session.domain.session import Status, Stop
+from services.session.domain.work import WorkState, needs_worker
 from tests.simulation import replay
 from tests.simulation.disk import parsed
 from tests.simulation.grammar import Grammar
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from drover.event.v1.event_pb2 import Event
     from tests.simulation.client import Client
     from tests.simulation.work import Work
@@ -32,16 +35,18 @@ class Watcher:
         world.disk.tables.watchers.append(self)
 
     def __call__(self, before: Any, after: Any) -> None:
+        live = (item for item in after.work.values() if item.state is not WorkState.STOPPED)
+        working = {item.session.session_id for item in live}
         for session_id, kept in after.sessions.items():
             earlier = before.sessions.get(session_id)
             old = earlier.state if earlier is not None else None
-            self._look(kept, old, 0 if earlier is None else len(earlier.log))
+            self._look(kept, old, 0 if earlier is None else len(earlier.log), working)
 
     def _fault(self, state: Any, text: str) -> None:
         at = self._world.loop.time()
         self.faults.append(f"{at:.4f} {state.id}: {text}")
 
-    def _look(self, kept: Any, old: Any, known: int) -> None:
+    def _look(self, kept: Any, old: Any, known: int, working: AbstractSet[str]) -> None:
         state = kept.state
         if len(kept.log) < known:
             self._fault(state, f"the log of {known} events has {len(kept.log)}")
@@ -61,6 +66,10 @@ class Watcher:
         can_go_on = urgent or (waiting.messages and state.stop not in _WAITS_FOR_ANSWERS)
         if can_go_on and rests and not state.needs_brain:
             self._fault(state, "input waits, and nobody is woken for it")
+        if state.id in working and state.ended:
+            self._fault(state, "it is at its end, and its work goes on")
+        elif state.id not in working and needs_worker(state):
+            self._fault(state, "it needs a worker, and no work is queued for it")
 
     def _wrote(self, state: Any, old: Any, event: Event) -> None:
         """One generation writes at a time, and none after a newer one was opened."""
@@ -110,7 +119,7 @@ def at_the_end(world: World, clients: list[Client]) -> list[str]:
         world.counts.update(grammar.stops)
         found = list(grammar.faults)
         found += _promises(client, log, kept)
-        found += _effects(grammar, effects)
+        found += _effects(grammar, effects, self_hosted=world.self_hosted)
         found += _usage(grammar, kept)
         found += replay.faults_of(world, client.told, log)
         faults += [f"{session_id}: {fault}" for fault in found]
@@ -139,8 +148,11 @@ def _promises(client: Client, log: list[Event], kept: Any) -> list[str]:
     return faults
 
 
-def _effects(grammar: Grammar, effects: Counter[str]) -> list[str]:
-    """P3: a call has one result, ran once, and its result says so or that nothing is known."""
+def _effects(grammar: Grammar, effects: Counter[str], *, self_hosted: bool) -> list[str]:
+    """P3: a call has one result, ran once, and its result says so or that nothing is known.
+
+    Where workers run the tools, the hands run none.
+    """
     faults = []
     for call_id, call in grammar.calls.items():
         use = call.agent_tool_use
@@ -148,7 +160,7 @@ def _effects(grammar: Grammar, effects: Counter[str]) -> list[str]:
             continue
         mark = use.input.partition("mark-")[2].partition('"')[0]
         ran = effects[f"mark-{mark}"]
-        most = 1 if use.name in _ONCE else 2
+        most = 0 if self_hosted else 1 if use.name in _ONCE else 2
         if ran > most:
             faults.append(f"{use.name} call {call_id} ran {ran} times")
         result = grammar.results.get(call_id)

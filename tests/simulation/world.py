@@ -62,6 +62,10 @@ class World:
         self.client_life = Life("client")
         self.max_sessions = 1 + int(self.rng.random() * 4)
         self.agents, self.environments = FakeAgents(), FakeEnvironments()
+        # By the seed, not by chance: all other seeds go as they did.
+        self.self_hosted = seed % 5 == 0
+        if self.self_hosted:
+            self.environments.environment.config.self_hosted.SetInParent()
         self.agents.agent.metadata.clear()
         self.agents.agent.system = "Be brief."
         self.agents.agent.model.id = LARGE if self.rng.random() < 0.6 else SMALL
