@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from tests.doubles import kubernetes_cluster
 from tests.doubles.docker_engine import Engine, lacking, one_for_all, reserved, shared_engine
+from tests.doubles.kubernetes_cluster import Cluster as KubernetesCluster
 from tests.doubles.postgres import Cluster, shared_cluster
 from tests.doubles.standing import Watch
 from tests.e2e.stack import Stack, running_stack
@@ -64,6 +67,28 @@ def own_engine(docker_engine: Engine) -> Iterator[Engine]:
         engine.start()
         engine.take_image(docker_engine)
         yield engine
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesCluster]:
+    """One cluster's API, with a node, for every test that does not break it.
+
+    What its pods share with the tests is all that is below the tests' own directory.
+    """
+    if why := kubernetes_cluster.lacking():
+        pytest.skip(f"no node for tests: {why}")
+    place = tmp_path_factory.mktemp("cluster")
+    with kubernetes_cluster.running_cluster(place, tmp_path_factory.getbasetemp()) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[KubernetesCluster]:
+    """A cluster that a test may break."""
+    if why := kubernetes_cluster.lacking():
+        pytest.skip(f"no node for tests: {why}")
+    with kubernetes_cluster.running_cluster(tmp_path, tmp_path) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from chassis.ids import new_id
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.backends.docker.backend import DockerBackend
 from services.hands.backends.docker.settings import EngineSettings
+from services.hands.backends.kubernetes.backend import KubernetesBackend
 from services.hands.backends.local import LocalBackend
 from services.hands.custody import Custody
 from services.hands.domain.execution import SANDBOX_LOST, SHELL_LOST
@@ -30,11 +31,14 @@ from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
 from storage import open_database
 from tests.doubles.docker_engine import IMAGE, Engine
+from tests.doubles.kubernetes_cluster import Cluster
 from tests.doubles.standing import PromptExit
 
 KINDS = ("local", "docker")
 RUNTIMES = ("runsc",)
 """Other runtimes of the engine, over which the backends' contract is tested, too."""
+CLUSTERS = ("kubernetes",)
+"""A cluster's API without a cluster: what it promises is tested, how strong a node is cannot be."""
 
 SMALL = Limits(
     memory_bytes=512 * MIB, processes=64, cpus=1.0, file_bytes=64 * MIB, tmp_bytes=128 * MIB
@@ -71,6 +75,8 @@ class HandsStack:
         sandbox: Any = self.pool._seats[session_id].hand.result()._sandbox
         if isinstance(self.backend, LocalBackend):
             return _below(sandbox._process.pid)
+        if isinstance(self.backend, KubernetesBackend):
+            return contained(sandbox._name)
         return contained(sandbox._id)
 
 
@@ -123,11 +129,14 @@ class Sandboxes:
     kind: str
     host: str = ""
     runtime: str = ""
+    cluster: Cluster | None = None
 
     def backend(self, directory: Path, **settings: Any) -> Any:
         if self.kind == "local":
             # What it protects against is asserted, not tried at each start.
             return LocalBackend(directory, minimum=frozenset())
+        if self.cluster is not None:
+            return KubernetesBackend(directory, self.cluster.settings(**settings))
         given = {"host": self.host, "image": IMAGE, "runtime": self.runtime, **settings}
         return DockerBackend(directory, EngineSettings(**given))
 
@@ -143,6 +152,8 @@ def chosen(request: pytest.FixtureRequest) -> Sandboxes:
         if runtime and runtime not in engine.runtimes:
             pytest.skip(f"no {runtime}: apt-get install --no-install-recommends {runtime}")
         return Sandboxes("docker", engine.host, runtime)
+    if request.param == "kubernetes":
+        return Sandboxes("kubernetes", cluster=request.getfixturevalue("cluster"))
     return Sandboxes(request.param)
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.hands_stack import KINDS, RUNTIMES, HandsStack, Sandboxes, chosen
+from tests.doubles.hands_stack import CLUSTERS, KINDS, RUNTIMES, HandsStack, Sandboxes, chosen
 
 
-@pytest.fixture(params=KINDS + RUNTIMES)
+@pytest.fixture(params=KINDS + RUNTIMES + CLUSTERS)
 def sandboxes(request: pytest.FixtureRequest) -> Sandboxes:
     """Each kind of sandbox that there is."""
     return chosen(request)
