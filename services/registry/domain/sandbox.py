@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from drover.environment.v1.environment_pb2 import CloudConfig
 
-KINDS: Final = ("local", "docker")
+KINDS: Final = ("local", "docker", "kubernetes")
 _KIND: Final = "drover.sandbox"
 _IMAGE: Final = "drover.sandbox_image"
 _IMAGE_NAME: Final = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]{0,254}")

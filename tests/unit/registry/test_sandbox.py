@@ -34,7 +34,10 @@ def test_changed_metadata_changes_the_sandbox_of_later_sessions() -> None:
 @pytest.mark.parametrize(
     ("metadata", "text"),
     [
-        ({"drover.sandbox": "vmware"}, "metadata.drover.sandbox: must be one of local, docker"),
+        (
+            {"drover.sandbox": "vmware"},
+            "metadata.drover.sandbox: must be one of local, docker, kubernetes",
+        ),
         (
             {"drover.sandbox": "local", "drover.sandbox_image": "x"},
             "metadata.drover.sandbox_image: local sandboxes are made of no image",
