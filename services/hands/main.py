@@ -228,7 +228,8 @@ def _docker(directory: Path, settings: HandsSettings) -> Backend:
 def _kubernetes(directory: Path, settings: HandsSettings) -> Backend:
     # The default image is one that an engine builds; a cluster would fetch a stranger's.
     image = settings.sandbox_image if "sandbox_image" in settings.model_fields_set else ""
-    cluster = ClusterSettings.of(settings, image, settings.sandbox_runtime, os.environ)
+    least = protections.minimum(settings.sandbox_minimum)
+    cluster = ClusterSettings.of(settings, image, settings.sandbox_runtime, least, os.environ)
     return KubernetesBackend(directory, cluster)
 
 

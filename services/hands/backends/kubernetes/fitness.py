@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 from services.hands.backends.kubernetes import manifest
 from services.hands.backends.kubernetes.strength import weaker_policy
 from services.hands.backends.port import BackendUnavailable
+from services.hands.domain.protections import Protection, shortfall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +30,7 @@ NEEDED: Final = (
 _LEVELS: Final = ("privileged", "baseline", "restricted")
 _ENFORCED: Final = "pod-security.kubernetes.io/enforce"
 _SHARED: Final = "ReadWriteMany"
+_OWN_KERNEL: Final = ("gvisor", "runsc", "kata")
 
 
 async def check(api: ClusterApi, settings: ClusterSettings) -> None:
@@ -57,6 +60,30 @@ async def check(api: ClusterApi, settings: ClusterSettings) -> None:
         )
     _check_namespace(await api.namespaced(), settings)
     _check_claim(await api.claim(settings.claim), settings)
+    if lacking := shortfall(settings.least, held(settings)):
+        raise BackendUnavailable(
+            f"kubernetes sandboxes have less than DROVER_SANDBOX_MINIMUM here. {lacking}"
+        )
+
+
+def held(settings: ClusterSettings) -> dict[Protection, str]:
+    """Of each protection why it does not hold, nothing where it does.
+
+    What `check` and `strength.weaker` let pass has most of them.
+    """
+    rows = dict.fromkeys(Protection, "")
+    rows[Protection.GROUP_NAMESPACE] = "the nodes decide, and the cluster does not tell"
+    if os.geteuid() != 0:
+        rows[Protection.USERS] = "run Drover as root: only root can give each session a user"
+        rows[Protection.PROCESSES] = (
+            "run Drover as root: processes are counted by user, and a cluster cannot be told"
+        )
+    if not any(name in settings.runtime.lower() for name in _OWN_KERNEL):
+        rows[Protection.KERNEL] = (
+            "set DROVER_SANDBOX_RUNTIME to a RuntimeClass with a kernel of its own, whose name "
+            f"says so: {', '.join(_OWN_KERNEL)}"
+        )
+    return rows
 
 
 async def keep_apart(api: ClusterApi, installation: str) -> None:

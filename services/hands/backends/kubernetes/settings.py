@@ -13,6 +13,8 @@ from chassis.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from services.hands.domain.protections import Protection
+
 PodSecurity = Literal["restricted", "baseline", "any"]
 
 _MIB = 1024 * 1024
@@ -69,7 +71,8 @@ class ClusterSettings:
 
     `image` is empty where the operator named none, `runtime` a RuntimeClass, the cluster's default
     if empty. `config` is a kubeconfig file; None stands for the pod's own service account.
-    `seconds` bounds each call of the API.
+    `seconds` bounds each call of the API; `least` are the protections without which no sandbox
+    is started.
     """
 
     namespace: str
@@ -88,10 +91,16 @@ class ClusterSettings:
     minimum: str = "1.25"
     threads: int = 8
     seconds: float = 20.0
+    least: frozenset[Protection] = frozenset()
 
     @classmethod
     def of(
-        cls, options: ClusterOptions, image: str, runtime: str, environ: Mapping[str, str]
+        cls,
+        options: ClusterOptions,
+        image: str,
+        runtime: str,
+        least: frozenset[Protection],
+        environ: Mapping[str, str],
     ) -> ClusterSettings:
         """Those of a process: its options, and where its environment says that the cluster is."""
         return cls(
@@ -109,6 +118,7 @@ class ClusterSettings:
             pod_seconds=options.kubernetes_pod_seconds,
             pod_security=options.kubernetes_pod_security,
             minimum=options.kubernetes_minimum,
+            least=least,
         )
 
 
