@@ -63,9 +63,7 @@ class Executor:
         `BackendUnavailable`.
         """
         await self._fence(session_id, generation)
-        # Again, for the session may have ended meanwhile: no sandbox may start behind its end.
         session = self._sessions[session_id]
-        fence.advance(session.generation, generation)
         self._custody.check_rests(session_id, name)
         where = address(session_id, name)
         existing = self._pool.has(where)
@@ -73,6 +71,8 @@ class Executor:
         try:
             if not existing:
                 await self._custody.check(session_id, name)
+            # Again, for the session may have ended meanwhile: no sandbox may start behind its end.
+            fence.advance(session.generation, generation)
             async with self._pool.use(where, recipe) as hand:
                 return hand, existing
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from chassis.errors import DroverError, Reason
@@ -19,7 +20,8 @@ class MemoryHandOvers:
     """The `HandOvers` port over a dictionary, with the fences of a journal in memory.
 
     It knows of one workspace, and of every session that the journal has seen. `fail` is raised by
-    the next call of the method that it names, before or after that has done its work.
+    the next call of the method that it names, before or after that has done its work; `hold` keeps
+    what begins.
     """
 
     def __init__(self, journal: MemoryJournal) -> None:
@@ -27,9 +29,14 @@ class MemoryHandOvers:
         self.given: dict[tuple[str, str], HandOver] = {}
         self.open: dict[tuple[str, str], HandOver] = {}
         self.fail: dict[str, BaseException] = {}
+        self.hold: asyncio.Event | None = None
+        self.held = False
 
     async def begin(self, handover: HandOver, generations: Generations, workspace_id: str) -> None:
         self._fail("before begin")
+        if self.hold is not None:
+            self.held = True
+            await self.hold.wait()
         fences = self._journal.fences
         for session_id in (handover.session_id, handover.to_session_id):
             if session_id not in fences or not workspace_id:
