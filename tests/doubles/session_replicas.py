@@ -76,7 +76,9 @@ async def running_replicas(data_dir, url, *, works=(), **settings):
                 stack.push_async_callback(channel.close, None)
                 return SessionServiceStub(channel)
 
-            return Service(await open_stub(), agents, environments, brains, open_stub)
+            service = Service(await open_stub(), agents, environments, brains, open_stub)
+            service.address = address
+            return service
 
         services = [await client(address) for address in (*addresses, ",".join(addresses))]
         for brain in brains:
