@@ -6,14 +6,17 @@ links. A link that is swapped in after the check makes the open fail.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 from services.hands.runner.failure import ToolFailure, ignoring
 
 WORKDIR = "/workspace"
 ROOTS = (WORKDIR, "/mnt/session", "/tmp")  # noqa: S108  # the sandbox's own
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Not O_DIRECTORY: older gVisor then follows links all the same. NONBLOCK for FIFOs.
+_DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def within(path: str, root: str) -> bool:
@@ -54,6 +57,22 @@ def open_beneath(canonical: str, flags: int, *, parents: bool = False) -> int:
         return os.open(parts[-1], flags, 0o644, dir_fd=directory)
     finally:
         os.close(directory)
+
+
+def open_directory(canonical: str) -> int:
+    """Opens a directory as `open_beneath` does. Raises `OSError`, also for what is none."""
+    fd = open_beneath(canonical, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        _check_directory(fd, canonical)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check_directory(fd: int, path: str) -> None:
+    if not stat.S_ISDIR(os.fstat(fd).st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
 
 
 def _descend(directory: int, part: str, make: bool) -> int:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAGIC = re.compile(r"[*?\[]")
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
@@ -145,7 +144,7 @@ class _Walk:
     def _open(self, directory: str) -> int:
         """Raises `OSError`, also for a directory that leads out."""
         try:
-            return paths.open_beneath(paths.resolve(directory), _DIRECTORY)
+            return paths.open_directory(paths.resolve(directory))
         except ToolFailure as failure:
             raise PermissionError(str(failure)) from failure
 
