@@ -17,14 +17,22 @@ from drover.hands.v1.hands_service_pb2 import (
 )
 from services.hands.domain.printed import Chunk
 from services.hands.following import follow
-from tests.doubles.hands_stack import KINDS, RUNTIMES, HandsStack, Sandboxes, chosen, text
+from tests.doubles.hands_stack import (
+    CLUSTERS,
+    KINDS,
+    RUNTIMES,
+    HandsStack,
+    Sandboxes,
+    chosen,
+    text,
+)
 from tests.doubles.hands_waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 WIPE = "find /workspace /tmp /dev/shm /mnt/session/{home,outputs,tool_outputs} -mindepth 1 -delete"
 
 
-@pytest.fixture(params=KINDS + RUNTIMES, scope="module")
+@pytest.fixture(params=KINDS + RUNTIMES + CLUSTERS, scope="module")
 def sandboxes(request: pytest.FixtureRequest) -> Sandboxes:
     """Each kind of sandbox that there is."""
     return chosen(request)
