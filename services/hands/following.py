@@ -57,10 +57,10 @@ async def follow(under_way: Execution) -> AsyncGenerator[Chunk | ExecuteResponse
         with audience.joined(news):
             under_way.tell_hand()
             while not under_way.result.done():
-                await news.wait()
                 news.clear()
                 for chunk in follower.take():
                     yield chunk
+                await news.wait()
     finally:
         under_way.result.remove_done_callback(ended)
         under_way.tell_hand()

@@ -155,6 +155,19 @@ def test_grpcurl_runs_the_verbs_by_reflection(stack: Stack) -> None:
         },
     )  # fmt: skip
     assert "42" in ran
+    followed = grpcurl(
+        stack, "hands", "drover.hands.v1.HandsService/Follow",
+        body={
+            "call": {
+                "session_id": "grpcurl",
+                "call_id": "call_2",
+                "name": "bash",
+                "input": '{"command":"echo a; sleep 0.2; echo b"}',
+            }
+        },
+    )  # fmt: skip
+    assert '"text": "a\\n"' in followed
+    assert followed.index('"output"') < followed.index('"result"')
 
 
 def test_wake_by_hand_processes_what_waits(stack: Stack) -> None:

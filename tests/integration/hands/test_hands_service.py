@@ -57,6 +57,35 @@ async def test_client_that_hangs_up_stops_nothing(hands: Any) -> None:
     assert text(await hands.Execute(request)) == "ran"
 
 
+async def test_followers_see_output_before_the_result_and_may_hang_up(hands: Any) -> None:
+    request = pb.FollowRequest(
+        call=call("c1", command="echo begun; until [ -e /tmp/go ]; do :; done; echo ended")
+    )
+    stream = hands.Follow(request)
+    assert (await stream.read()).output.text == "begun\n"
+    leaves = hands.Follow(request)
+    assert (await leaves.read()).output.text == "begun\n"
+    leaves.cancel()
+    await hands.Execute(call("c2", "write", file_path="/tmp/go", content=""))  # noqa: S108
+    assert (await stream.read()).output.text == "ended\n"
+    last = await stream.read()
+    assert text(last.result) == "begun\nended"
+    assert await stream.read() is grpc.aio.EOF
+    (recorded,) = [update async for update in hands.Follow(request)]
+    assert recorded.result.replayed
+    assert recorded.result.content == last.result.content
+
+
+async def test_follower_of_an_older_generation_is_refused_with_its_reason(hands: Any) -> None:
+    await hands.Execute(
+        pb.ExecuteRequest(session_id="sesn_1", call_id="c1", generation=5, name="x")
+    )
+    stream = hands.Follow(pb.FollowRequest(call=call("c2", command="true")))
+    assert (await refusal(stream.read()))[0] is Reason.LEASE_LOST
+    missing = await refusal(hands.Follow(pb.FollowRequest()).read())
+    assert missing[0] is Reason.INVALID_ARGUMENT
+
+
 async def test_older_generation_is_refused_with_its_reason(hands: Any) -> None:
     await hands.Provision(pb.ProvisionRequest(session_id="sesn_1", generation=2))
     cancel = pb.CancelRequest(session_id="sesn_1", generation=1, call_ids=["c1"])

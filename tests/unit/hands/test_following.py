@@ -86,6 +86,11 @@ async def test_output_stops_being_told_when_the_last_follower_leaves(world: Worl
     assert await told(sandbox)
     prints(sandbox, number, "a")
     assert await first == Chunk("a")
+    other = updates(world)
+    assert await anext(other) == Chunk("a")  # though nothing more is printed
+    assert await told(sandbox)
+    await other.aclose()
+    assert await told(sandbox)
     await follower.aclose()
     assert not await told(sandbox)
     prints(sandbox, number, "b")  # it was on its way
