@@ -1,0 +1,118 @@
+"""Workers of self-hosted environments: processes of their own, to be watched and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anthropic import Anthropic
+
+from tests.e2e.driving import MODEL, TOOLSET
+from tests.e2e.stack import BETA, ROOT, Stack
+
+
+@dataclass
+class Desk:
+    """A self-hosted environment, the key that its workers have, and their working directory."""
+
+    stack: Stack
+    client: Anthropic
+    environment_id: str
+    key: str
+    folder: Path
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def session(self, *tools: Any, **more: Any) -> Any:
+        """A session whose tools the workers run."""
+        agent = self.client.beta.agents.create(
+            name="clerk", model=MODEL, tools=list(tools or (TOOLSET,))
+        )
+        return self.client.beta.sessions.create(
+            agent=agent.id, environment_id=self.environment_id, **more
+        )
+
+    def worker(self, *, max_idle: float = 0.2) -> subprocess.Popen[bytes]:
+        """Starts a worker that polls."""
+        return self._start({"ANTHROPIC_ENVIRONMENT_KEY": self.key}, f"--max-idle={max_idle}")
+
+    def claimed(self) -> list[Any]:
+        """Claims all work that waits, as a process does that hands it to others."""
+
+        async def claim() -> list[Any]:
+            async with self.stack.async_client() as client:
+                poller = client.beta.environments.work.poller(
+                    environment_id=self.environment_id,
+                    environment_key=self.key,
+                    block_ms=None,
+                    drain=True,
+                    auto_stop=False,
+                )
+                return [item async for item in poller]
+
+        return asyncio.run(claim())
+
+    def handed(self, item: Any) -> subprocess.Popen[bytes]:
+        """Starts a worker for an item that was claimed, which has nothing but the item's secret."""
+        given = {
+            "ANTHROPIC_WORK_ID": item.id,
+            "ANTHROPIC_SESSION_ID": item.data.id,
+            "ANTHROPIC_WORK_SECRET": item.secret,
+        }
+        return self._start(given, "--item")
+
+    def work(self) -> list[dict[str, Any]]:
+        """The environment's items, newest first, as its workers see them."""
+        path = f"/v1/environments/{self.environment_id}/work"
+        headers = {"anthropic-beta": BETA, "authorization": f"Bearer {self.key}"}
+        answer: Any = self.client.get(path, cast_to=object, options={"headers": headers})
+        items: list[dict[str, Any]] = answer["data"]
+        return items
+
+    def log(self) -> str:
+        """What the workers have said."""
+        return (self.folder / "workers.log").read_text()
+
+    def _start(self, given: dict[str, str], *options: str) -> subprocess.Popen[bytes]:
+        inherited = {name: value for name, value in os.environ.items() if "ANTHROPIC" not in name}
+        command = [sys.executable, "-m", "tests.doubles.environment_worker", self.stack.url]
+        with (self.folder / "workers.log").open("ab") as log:
+            process = subprocess.Popen(
+                [*command, str(self.folder / "work"), *options],
+                env=inherited | given | {"ANTHROPIC_ENVIRONMENT_ID": self.environment_id},
+                cwd=ROOT,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+
+@contextmanager
+def desk(stack: Stack, folder: Path) -> Iterator[Desk]:
+    """A self-hosted environment; what still works for it at the end is killed."""
+    (folder / "work").mkdir()
+    with stack.client() as client:
+        environment = client.beta.environments.create(
+            name=f"desk-{uuid.uuid4().hex}", config={"type": "self_hosted"}
+        )
+        made: Any = client.post(
+            f"/v1/environments/{environment.id}/keys",
+            cast_to=object,
+            body={},
+            options={"headers": {"anthropic-beta": BETA}},
+        )
+        opened = Desk(stack, client, environment.id, made["key"], folder)
+        try:
+            yield opened
+        finally:
+            for process in opened.processes:
+                process.kill()
+                process.wait()
