@@ -52,7 +52,7 @@ class Task:
     """A user message to a fresh session, and the turn that it starts.
 
     `allow` is asked, by the tool's name, about each call that waits for permission; without it such
-    a call ends the turn.
+    a call ends the turn. One that waits for a worker of the environment does not.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Task:
         self._allow = allow
         self._follower = Follower(client, session_id)
         self._asking: dict[str, str] = {}
+        self._running: set[str] = set()
         self._said = False
         self._begun = False
 
@@ -99,8 +100,11 @@ class Task:
             self._show(event)
             if event.type == "user.message":
                 self._begun = True
-            elif event.type == "agent.tool_use" and event.evaluated_permission == "ask":
-                self._asking[event.id] = event.name
+            elif event.type == "agent.tool_use":
+                if event.evaluated_permission == "ask":
+                    self._asking[event.id] = event.name
+                else:
+                    self._running.add(event.id)
             elif event.type == "session.status_idle" and self._begun:
                 ending = _ending_of(event)
                 if not self._answered(ending):
@@ -108,11 +112,17 @@ class Task:
         return Ending("terminated")
 
     def _answered(self, ending: Ending) -> bool:
-        """Whether every call that waits could be answered, so that the turn goes on."""
+        """Whether every call that waits is, or will be, answered, so that the turn goes on.
+
+        Built-in tools that wait and are allowed to run are with the workers of the environment.
+        """
         waiting = [call for call in ending.waiting if call in self._asking]
-        if self._allow is None or not waiting or len(waiting) < len(ending.waiting):
+        if not ending.waiting or not self._running.union(waiting).issuperset(ending.waiting):
             return False
+        if self._allow is None:
+            return not waiting
         for call in waiting:
+            self._running.add(call)
             allowed = self._allow(self._asking.pop(call))
             self._events.send(
                 self._session_id,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     ToolResult = (
         sdk.BetaManagedAgentsAgentToolResultEvent
         | sdk.BetaManagedAgentsAgentMCPToolResultEvent
+        | beta.BetaManagedAgentsUserToolResultEvent
         | sdk.BetaManagedAgentsUserCustomToolResultEvent
     )
     Usage = beta.BetaManagedAgentsSessionUsage | sdk.BetaManagedAgentsSessionUsageSnapshot
@@ -63,6 +64,7 @@ class Transcript:
             "agent.custom_tool_use": self._tool_use,
             "agent.tool_result": self._tool_result,
             "agent.mcp_tool_result": self._tool_result,
+            "user.tool_result": self._tool_result,
             "user.custom_tool_result": self._tool_result,
             "agent.thread_context_compacted": lambda _: self._line(
                 "the conversation so far was summarised", "yellow"
@@ -207,11 +209,11 @@ def describe_input(name: str, given: Mapping[str, object]) -> str:
 
 def answered_call(event: ToolResult) -> str:
     """The id of the call that a result answers."""
-    if event.type == "agent.tool_result":
-        return event.tool_use_id
     if event.type == "agent.mcp_tool_result":
         return event.mcp_tool_use_id
-    return event.custom_tool_use_id
+    if event.type == "user.custom_tool_result":
+        return event.custom_tool_use_id
+    return event.tool_use_id
 
 
 def usage_line(usage: Usage) -> str:

@@ -113,6 +113,26 @@ def test_answer_of_the_user_is_sent_and_the_turn_goes_on(allowed: bool, result: 
     }
 
 
+@pytest.mark.parametrize("allow", [None, lambda _: True])
+def test_a_call_that_a_worker_will_answer_does_not_end_the_turn(
+    allow: Callable[[str], bool] | None,
+) -> None:
+    fields = {"name": "bash", "input": {"command": "id"}, "evaluated_permission": "allow"}
+    waiting = wire.idle("requires_action", event_ids=["call"])
+    call = wire.event("agent.tool_use", id="call", **fields)
+    session = Session([SAID, call, waiting, wire.idle()])
+    ending, shown = run(session, allow)
+    assert (ending.reason, len(shown)) == ("end_turn", 4)
+    assert [event["type"] for event in session.sent] == ["user.message"]
+
+
+def test_a_call_that_was_allowed_waits_for_a_worker_then() -> None:
+    session = Session([*asking(), wire.idle("requires_action", event_ids=["call"]), wire.idle()])
+    ending, _ = run(session, lambda _: True)
+    assert ending.reason == "end_turn"
+    assert [event["type"] for event in session.sent] == ["user.message", "user.tool_confirmation"]
+
+
 def test_custom_tool_that_nobody_here_can_answer_ends_the_turn() -> None:
     call = wire.event("agent.custom_tool_use", id="custom", name="weather", input={})
     session = Session([SAID, call, wire.idle("requires_action", event_ids=["custom"])])

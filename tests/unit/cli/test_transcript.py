@@ -75,9 +75,10 @@ def test_event_that_comes_twice_is_shown_once() -> None:
     assert Page().after(waiting, wire.event("user.message", **fields)) == "you\n  │ hi\n"
 
 
-def test_call_and_its_result_name_the_tool() -> None:
+@pytest.mark.parametrize("kind", ["agent.tool_result", "user.tool_result"])
+def test_call_and_its_result_name_the_tool(kind: str) -> None:
     call = wire.event("agent.tool_use", id="c", name="bash", input={"command": "ls"})
-    result = wire.event("agent.tool_result", tool_use_id="c", content=wire.text("a.txt"))
+    result = wire.event(kind, tool_use_id="c", content=wire.text("a.txt"))
     assert Page().after(call, result) == "tool  bash\n  │ $ ls\nbash  gave\n  │ a.txt\n"
 
 
