@@ -26,6 +26,7 @@ PIECE: Final = 8 * 1024 * 1024
 _AT_ONCE: Final = 2
 _ABORT_SECONDS: Final = 10.0
 _PROBE: Final = "drover-probe"
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
 _STATUS: Final = re.compile(r"status code: (\d{3} [A-Za-z ]+)")
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9]{1,60})</Code>")
 _SYSTEM: Final = re.compile(r"([A-Za-z ,]{1,80}) \(os error (\d+)\)")
@@ -74,11 +75,10 @@ def open_objects(url: str, environment: Mapping[str, str] | None = None) -> Obje
         raise CannotStartError("a store's URL takes no credentials and no options")
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
         return _directory(Path(unquote(parts.path)))
-    if parts.scheme == "s3" and parts.netloc:
+    if parts.scheme == "s3" and _BUCKET.fullmatch(parts.netloc):
         given = os.environ if environment is None else environment
         return _bucket(parts.netloc, unquote(parts.path).strip("/"), given)
-    msg = f"{url!r} is no store: it must be file:///directory or s3://bucket/prefix"
-    raise CannotStartError(msg)
+    raise CannotStartError("a store's URL must be file:///directory or s3://bucket/prefix")
 
 
 def _directory(root: Path) -> Objects:
