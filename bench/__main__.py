@@ -15,6 +15,7 @@ from bench import (
     kills,
     length,
     provisioning,
+    sandboxes,
     throughput,
     tool_turns,
     wakes,
@@ -33,6 +34,7 @@ class Measure(Protocol):
 RATIOS: Final[Mapping[str, Measure]] = {
     "R1": provisioning.measure,
     "R2": tool_turns.measure,
+    "R7": sandboxes.measure,
     "rate": throughput.measure,
     "R6": kills.measure,
     "R9": growth.measure,
