@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from services.hands.backends.local import LocalBackend
 from services.hands.custody import Custody
 from services.hands.domain.execution import SANDBOX_LOST, SHELL_LOST
 from services.hands.domain.limits import MIB, Limits
+from services.hands.domain.recipe import Recipe
 from services.hands.executor import Executor
 from services.hands.pool import Pool, PoolSize
 from services.hands.store.handovers import SqlHandOvers
@@ -159,7 +160,12 @@ def chosen(request: pytest.FixtureRequest) -> Sandboxes:
 
 @asynccontextmanager
 async def hands_stack(
-    directory: Path, *, limits: Limits = SMALL, spares: int = 0, backend: Any = None
+    directory: Path,
+    *,
+    limits: Limits = SMALL,
+    spares: int = 0,
+    pools: Mapping[Recipe, int] | None = None,
+    backend: Any = None,
 ) -> AsyncIterator[HandsStack]:
     """A stack over `directory`; everything that it started has ended afterwards."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -177,6 +183,7 @@ async def hands_stack(
             workspaces,
             tasks,
             limits=limits,
+            pools=pools,
             size=PoolSize(spares=spares, max_live=8),
             clock=SystemClock(),
             ids=new_id,
