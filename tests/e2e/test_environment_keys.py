@@ -84,6 +84,42 @@ async def test_the_official_worker_serves_a_session_with_a_key_from_the_command_
     assert session.id not in stack.sandboxes()
 
 
+_FRESH_PROCESS = """
+import asyncio
+from anthropic import AsyncAnthropic
+
+asyncio.run(AsyncAnthropic().beta.environments.work.worker(max_idle=0.1).handle_item())
+"""
+
+
+def test_an_item_is_handed_to_a_fresh_process_that_never_sees_the_environments_key(
+    stack: Stack, client: Anthropic, tmp_path: Path
+) -> None:
+    stack.model.script(tools(ToolUse("bash", {"command": "pwd"})), text("all done"))
+    session = new_session(client, self_hosted=True)
+    send(client, session.id, "work")
+    worker = as_worker(stack, new_key(stack, session.environment_id)["key"])
+    work = poll(worker, session.environment_id)
+    worker.beta.environments.work.ack(work.id, environment_id=work.environment_id)
+    given = {
+        "ANTHROPIC_API_KEY": "none",
+        "ANTHROPIC_BASE_URL": stack.url,
+        "ANTHROPIC_WORK_ID": work.id,
+        "ANTHROPIC_ENVIRONMENT_ID": work.environment_id,
+        "ANTHROPIC_SESSION_ID": work.data.id,
+        "ANTHROPIC_WORK_SECRET": work.secret,
+    }
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    run = [sys.executable, "-c", _FRESH_PROCESS]
+    subprocess.run(run, env=environment | given, cwd=tmp_path, check=True, timeout=60)
+    log = history(client, session.id)
+    assert texts(log, "agent.message") == ["all done"]
+    (result,) = [event for event in log if event.type == "user.tool_result"]
+    assert str(tmp_path) in str(result.content)
+    item = client.beta.environments.work.retrieve(work.id, environment_id=work.environment_id)
+    assert item.state == "stopped"
+
+
 def test_a_key_opens_its_environments_queue_and_sessions_and_nothing_else(
     stack: Stack, client: Anthropic
 ) -> None:
