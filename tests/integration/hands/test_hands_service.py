@@ -8,6 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from chassis.context import CallContext, call_context
 from chassis.errors import Reason
 from chassis.grpc.status import from_rpc_error
 from drover.hands.v1 import hands_service_pb2 as pb
@@ -179,3 +180,31 @@ async def test_environment_that_asks_for_another_kind_of_sandbox_gets_that_or_no
     assert (await hands.Execute(request)).verdict == pb.VERDICT_COMPLETED
     hand = await hands.Provision(pb.ProvisionRequest(session_id="sesn_1", generation=1))
     assert (hand.backend, hand.existing) == ("local", True)
+
+
+async def test_hands_are_named_and_handed_over_within_a_workspace(hands: Any) -> None:
+    named = await hands.Provision(
+        pb.ProvisionRequest(session_id="sesn_1", generation=1, hand="build")
+    )
+    assert (named.hand, named.existing) == ("build", False)
+    await hands.Provision(pb.ProvisionRequest(session_id="sesn_2", generation=1))
+    request = call("c1", command="echo kept >f")
+    request.hand = "build"
+    await hands.Execute(request)
+    give = pb.HandOverRequest(
+        session_id="sesn_1", generation=1, hand="build", to_session_id="sesn_2", to_hand="tools"
+    )
+    with call_context(CallContext("wrkspc_other")):
+        assert (await refusal(hands.HandOver(give)))[0] is Reason.NOT_FOUND
+    assert (await hands.HandOver(give)).hand_id == named.hand_id
+    request.call_id = "c2"
+    reason, message = await refusal(hands.Execute(request))
+    assert reason is Reason.ARCHIVED
+    assert message == "the hand build was handed over to session sesn_2"
+    read = call("c1", command="cat f")
+    read.session_id, read.hand = "sesn_2", "tools"
+    assert text(await hands.Execute(read)) == "kept"
+    await hands.Release(pb.ReleaseRequest(session_id="sesn_2", generation=1, hand="tools"))
+    await hands.Release(pb.ReleaseRequest(session_id="sesn_2", purge=True))
+    with_name = pb.ProvisionRequest(session_id="sesn_1", generation=1, hand="No Name")
+    assert (await refusal(hands.Provision(with_name)))[1].startswith("hand: must match")
