@@ -68,17 +68,20 @@ class Desk:
         }
         return self._start(given, "--item")
 
-    def work(self) -> list[dict[str, Any]]:
+    def work(self, *, limit: int = 20) -> list[dict[str, Any]]:
         """The environment's items, newest first, as its workers see them."""
-        path = f"/v1/environments/{self.environment_id}/work"
+        path = f"/v1/environments/{self.environment_id}/work?limit={limit}"
         headers = {"anthropic-beta": BETA, "authorization": f"Bearer {self.key}"}
         answer: Any = self.client.get(path, cast_to=object, options={"headers": headers})
         items: list[dict[str, Any]] = answer["data"]
         return items
 
-    def log(self) -> str:
-        """What the workers have said."""
-        return (self.folder / "workers.log").read_text()
+    def beat(self, item: Any, **more: Any) -> Any:
+        """Sends a heartbeat for an item, as whoever has the environment's key may."""
+        headers = {"authorization": f"Bearer {self.key}"}
+        return self.client.beta.environments.work.heartbeat(
+            item.id, environment_id=self.environment_id, extra_headers=headers, **more
+        )
 
     def _start(self, given: dict[str, str], *options: str) -> subprocess.Popen[bytes]:
         inherited = {name: value for name, value in os.environ.items() if "ANTHROPIC" not in name}

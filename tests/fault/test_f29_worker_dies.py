@@ -1,0 +1,192 @@
+"""F29: workers of a self-hosted environment are killed, and their sessions go on with others.
+
+A call whose worker died may have run: it is run again, for nobody knows. Its result is recorded
+once, and none that was given is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.doubles.messages_api import Reply, ToolUse, text, tools
+from tests.doubles.messages_wire import Request
+from tests.doubles.soak import limit, share
+from tests.e2e.driving import history, send, texts
+from tests.e2e.stack import Stack, running_stack
+from tests.e2e.workers import Desk, desk
+
+LEASE_SECONDS: Final = 4
+CALL_SECONDS: Final = 0.4
+ROUNDS: Final = 3
+"""Responses with calls, of two calls each, that a session's turn has."""
+
+WHOLE: Final = share(1) >= 1
+SESSIONS: Final = round(share(50)) if WHOLE else 8
+WORKERS: Final = 6 if WHOLE else 3
+KILLS: Final = SESSIONS if WHOLE else 4
+
+
+@pytest.fixture(scope="module")
+def short_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack that soon misses a worker."""
+    data = tmp_path_factory.mktemp("workers")
+    with running_stack(data, DROVER_WORK_LEASE_SECONDS=str(LEASE_SECONDS)) as stack:
+        yield stack
+
+
+@pytest.fixture
+def bench(short_stack: Stack, tmp_path: Path) -> Iterator[Desk]:
+    short_stack.model.reset()
+    with desk(short_stack, tmp_path) as opened:
+        yield opened
+
+
+def command(job: str, number: int) -> str:
+    """What a call does: it leaves a mark, takes its time, and says which it was."""
+    return f"echo {number} $PPID >> ran-{job}; sleep {CALL_SECONDS}; echo did {job}.{number}"
+
+
+def answer(request: Request) -> Reply:
+    """The model's part of every job: some rounds of calls, and then an end."""
+    job = re.findall(r"job (\d+)", request.newest_user_text)[-1]
+    made = sum(message["role"] == "assistant" for message in request.body["messages"])
+    if made == ROUNDS:
+        return text(f"finished {job}")
+    pair = range(2 * made, 2 * made + 2)
+    return tools(*(ToolUse("bash", {"command": command(job, number)}) for number in pair))
+
+
+class Spree:
+    """Kills one worker after the other, and puts another in its place.
+
+    Every other one in the midst of a call; the rest just so, whatever they are about.
+    """
+
+    def __init__(self, bench: Desk, workers: int, kills: int, seed: int) -> None:
+        self._bench = bench
+        self._random = random.Random(seed)  # noqa: S311
+        self._workers = {one.pid: one for one in (bench.worker() for _ in range(workers))}
+        self._left, self._next = kills, time.monotonic() + 1
+        self.killed = 0
+
+    def strike(self) -> None:
+        """Kills one, if it is time."""
+        now = time.monotonic()
+        if not self._left or now < self._next:
+            return
+        pid = self._at_a_call() if self._left % 2 else self._random.choice([*self._workers])
+        if pid not in self._workers:
+            return
+        kill(self._workers.pop(pid))
+        another = self._bench.worker()
+        self._workers[another.pid] = another
+        self._left -= 1
+        self.killed += 1
+        self._next = now + self._random.uniform(0.2, 1.2)
+
+    def _at_a_call(self) -> int:
+        """The worker that was the last to begin a call; 0 if none has begun one just now."""
+        marks = list((self._bench.folder / "work").glob("ran-*"))
+        newest = max(marks, key=lambda path: path.stat().st_mtime, default=None)
+        if newest is None or newest.stat().st_mtime < time.time() - CALL_SECONDS / 2:
+            return 0
+        return int(newest.read_text().split()[-1])
+
+
+def kill(worker: subprocess.Popen[bytes]) -> None:
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.wait()
+
+
+def at_rest(bench: Desk, session_id: str) -> bool:
+    last = bench.client.beta.sessions.events.list(session_id, limit=1, order="desc").data[0]
+    return last.type == "session.status_idle" and last.stop_reason.type == "end_turn"
+
+
+def check(bench: Desk, job: str, session_id: str) -> int:
+    """Holds a job's log against what it was to do; answers how many calls were run again."""
+    log = history(bench.client, session_id)
+    assert texts(log, "agent.message") == [f"finished {job}"]
+    calls = {event.id: event for event in log if event.type == "agent.tool_use"}
+    results = [event for event in log if event.type == "user.tool_result"]
+    assert [event.tool_use_id for event in results if event.is_error] == []
+    assert Counter(event.tool_use_id for event in results) == dict.fromkeys(calls, 1)
+    for result in results:
+        number = calls[result.tool_use_id].input["command"].rpartition(".")[2]
+        assert result.content[0].text.strip() == f"did {job}.{number}"
+    marks = Counter((bench.folder / "work" / f"ran-{job}").read_text().split()[::2])
+    assert marks.keys() == {str(number) for number in range(2 * ROUNDS)}
+    return marks.total() - len(marks)
+
+
+@pytest.mark.timeout(limit(120))
+def test_sessions_end_well_whichever_workers_are_killed(bench: Desk) -> None:
+    bench.stack.model.default(answer)
+    started = time.monotonic()
+    jobs = {str(number): bench.session().id for number in range(SESSIONS)}
+    for job, session_id in jobs.items():
+        send(bench.client, session_id, f"job {job}")
+    spree = Spree(bench, WORKERS, KILLS, seed=SESSIONS)
+    unfinished = list(jobs.values())
+
+    def finished() -> bool:
+        spree.strike()
+        if unfinished and at_rest(bench, unfinished[-1]):
+            unfinished.pop()
+        return not unfinished
+
+    bench.stack.wait_for(finished, "the end of all jobs", 5 * SESSIONS + 60)
+    took = time.monotonic() - started
+    again = sum(check(bench, job, session_id) for job, session_id in jobs.items())
+    bench.stack.wait_for(
+        lambda: {item["state"] for item in bench.work(limit=100)} == {"stopped"},
+        "the end of all work",
+    )
+    print(  # noqa: T201
+        f"{SESSIONS} sessions, {2 * ROUNDS * SESSIONS} calls, {WORKERS} workers, "
+        f"{spree.killed} killed, {again} calls run again, {took:.1f} s"
+    )
+    assert spree.killed >= KILLS // 2
+    assert again
+
+
+def test_a_claimed_item_goes_to_another_process_once_its_lease_is_over(
+    stack: Stack, tmp_path: Path
+) -> None:
+    stall = "touch begun; while [ ! -e go ]; do sleep 0.05; done; echo went"
+    stack.model.script(tools(ToolUse("bash", {"command": stall})), text("finished"))
+    with desk(stack, tmp_path) as bench:
+        session = bench.session()
+        send(bench.client, session.id, "work")
+        place = bench.folder / "work"
+        stack.wait_for(lambda: states(bench) == ["queued"], "work")
+        (item,) = bench.claimed()
+        first = bench.handed(item)
+        stack.wait_for((place / "begun").exists, "the command to begin")
+        assert states(bench) == ["active"]
+        kill(first)
+        # What is left of the usual lease, nobody would wait for in a test.
+        bench.beat(item, desired_ttl_seconds=1)
+        stack.wait_for(lambda: states(bench) == ["queued"], "the end of its lease")
+        (place / "go").touch()
+        (again,) = bench.claimed()
+        assert again.id == item.id
+        assert again.secret != item.secret
+        bench.handed(again)
+        log = stack.until_idle(bench.client, session.id)
+    assert [one.strip() for one in texts(log, "user.tool_result")] == ["went"]
+
+
+def states(bench: Desk) -> list[str]:
+    return [item["state"] for item in bench.work()]
