@@ -54,6 +54,15 @@ class Container:
         self.attached: asyncio.Queue[tuple[int, bytes] | None] | None = None
         self.pipes: list[asyncio.Task[None]] = []
 
+    def mounted_wrong(self) -> str:
+        """A file's place that is to be a directory's, because there was no file on the claim."""
+        for mount in self._pod["spec"]["containers"][0].get("volumeMounts", ()):
+            path, place = mount.get("subPath"), mount["mountPath"]
+            source = self._claims["hands"] / path if path else None
+            if place.startswith("/etc/") and source is not None and not source.is_file():
+                return f'error mounting "{source}" to rootfs at "{place}": not a directory'
+        return ""
+
     async def start(self, *, cut_off: bool) -> None:
         groups = " ".join(map(str, self._group.directories))
         self.process = await asyncio.create_subprocess_exec(

@@ -113,6 +113,9 @@ class Objects:
             self._waits(pod, "ErrImagePull", f"failed to pull image {image}: not found")
             return
         container = Container(pod, self.claims, self.groups)
+        if wrong := container.mounted_wrong():
+            self._terminated(pod, 128, "StartError", wrong)
+            return
         await container.start(cut_off=self._cut_off(pod))
         self.containers[name] = container
         state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}

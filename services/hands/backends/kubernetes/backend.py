@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from services.hands.backends.port import SandboxSpec
 
 _NO_PYTHON: Final = "executable file not found"
+_NO_FILE: Final = "not a directory"
+"""A file that is not on a claim is made there, as a directory, and cannot be mounted over one."""
 
 _log = structlog.get_logger("hands.kubernetes")
 
@@ -191,6 +193,8 @@ class KubernetesBackend:
             ) from error
         if isinstance(found, dict):
             return found
+        if _NO_FILE in found:
+            raise BackendUnavailable(f"the sandbox's pod did not start: {manifest.OTHER_CLAIM}")
         if _NO_PYTHON in found:
             raise BackendUnavailable(
                 f"the image {image} has no python3: a sandbox's image needs Python 3.9 or newer "

@@ -28,6 +28,7 @@ GO: Final = b"\n"
 
 A pod runs before anybody is attached to it, and what it says until then is heard by nobody.
 """
+OTHER_CLAIM: Final = "its volume claim is not the one that the hands have their directory on"
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _VOLUME: Final = "hands"
 _WAIT_SECONDS: Final = 120
@@ -37,7 +38,7 @@ import os, select, sys
 if not select.select([0], [], [], {_WAIT_SECONDS})[0] or not os.read(0, 1):
     sys.exit("nobody came")
 if not os.path.exists({_MAIN!r}):
-    sys.exit("its volume claim is not the one that the hands have their directory on")
+    sys.exit({OTHER_CLAIM!r})
 with open({_MAIN!r}, "rb") as main:
     exec(compile(main.read(), {_MAIN!r}, "exec"), {{"__name__": "__main__", "__file__": {_MAIN!r}}})
 """

@@ -111,7 +111,8 @@ class Pods:
             try:
                 self._follow_once()
             except BackendUnavailable as error:
-                _log.info("pods_not_followed", reason=str(error))
+                if not self._closed.is_set():
+                    _log.info("pods_not_followed", reason=str(error))
                 self._closed.wait(_PAUSE)
             except Exception:  # noqa: BLE001  # whatever it was, others wait for what comes
                 _log.exception("pods_not_followed")
