@@ -51,7 +51,7 @@ def _in_the_rename() -> None:
     def dies(_descriptor: object) -> None:
         _die()
 
-    os.fsync = dies
+    os.fsync = dies  # type: ignore[assignment]
 
 
 MOMENTS = {
