@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from cli.doctor import databases, engine, machine, protections, sandbox
+from cli.doctor import cluster, databases, engine, machine, protections, sandbox
 from cli.doctor.finding import Finding, Verdict
 from cli.terminal import Terminal
 
@@ -28,6 +28,7 @@ def examine(data: Path, port: int) -> list[Finding]:
         sandbox.user_namespaces(),
         sandbox.control_groups(),
         engine.docker(os.environ),
+        cluster.kubernetes(os.environ),
         *protections.protections(os.environ),
         machine.ripgrep(),
         machine.model(os.environ),

@@ -24,6 +24,10 @@ TOKEN = "of-the-test"  # noqa: S105  # opens nothing
 _ROUTE = re.compile(
     r"/(?:api/v1|apis/networking\.k8s\.io/v1)/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/([a-z]+))?"
 )
+_VERSION = (
+    *("major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion"),
+    *("compiler", "platform"),
+)
 _SCHEMAS = {"pods": "Pod", "networkpolicies": "NetworkPolicy"}
 
 
@@ -175,8 +179,8 @@ class ApiServer(Objects):
         await writer.drain()
 
     def _answer(self, request: Request) -> tuple[int, dict[str, Any]]:
-        if request.path == "/version":
-            return 200, {"gitVersion": self.version}
+        if request.path.rstrip("/") == "/version":
+            return 200, {**dict.fromkeys(_VERSION, "x"), "gitVersion": self.version}
         if request.path.endswith("/selfsubjectaccessreviews"):
             return 201, self._review(request.body)
         if namespaces := re.fullmatch(r"/api/v1/namespaces/([^/]+)", request.path):
