@@ -28,7 +28,7 @@ class Choice:
         self._marks = directory.absolute() / "backends"
         self._makers = makers
         self._backends: dict[str, Backend] = {}
-        self._starting = asyncio.Lock()
+        self._starting = {name: asyncio.Lock() for name in makers}
 
     async def start(self) -> None:
         """Starts the default, and what was used before."""
@@ -50,7 +50,7 @@ class Choice:
             await backend.close()
 
     async def _started(self, name: str) -> Backend:
-        async with self._starting:
+        async with self._starting[name]:  # of its own: one that hangs holds up no other
             if name not in self._backends:
                 self._marks.mkdir(parents=True, exist_ok=True)
                 (self._marks / name).touch()
