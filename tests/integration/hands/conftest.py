@@ -50,14 +50,15 @@ async def hands(settings: HandsSettings) -> AsyncIterator[Any]:
 class HandsProcess:
     """`python -m services.hands.main` over a directory, and a client of it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **environment: str) -> None:
         self._directory = directory
+        self._environment = environment
         self._stack = AsyncExitStack()
 
     async def start(self) -> None:
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "services.hands.main"),
-            env={**os.environ, "DROVER_DATA_DIR": str(self._directory)},
+            env={**os.environ, "DROVER_DATA_DIR": str(self._directory), **self._environment},
             stderr=asyncio.subprocess.PIPE,
         )
         assert self.process.stderr is not None
