@@ -65,8 +65,9 @@ class ApiKeys:
     """The API keys of the default workspace, held as SHA-256 digests only."""
 
     def __init__(self, keys: Iterable[str]) -> None:
-        self._digests = tuple(_digest(key) for key in keys if key)
-        if not self._digests:
+        digests = dict.fromkeys(_digest(key) for key in keys if key)
+        self._callers = tuple(Caller(DEFAULT_WORKSPACE, digest) for digest in digests)
+        if not self._callers:
             msg = "there is no API key: nobody could call"
             raise ValueError(msg)
 
@@ -78,23 +79,29 @@ class ApiKeys:
         the request names a workspace that is not the key's.
         """
         candidates = [headers.get("x-api-key", ""), _bearer(headers.get("authorization", ""))]
-        given = {_digest(candidate): candidate for candidate in candidates if candidate}
+        given = [(_digest(candidate), candidate) for candidate in candidates if candidate]
         if not given:
             raise DroverError(
                 Reason.UNAUTHENTICATED,
                 "an API key is required: send it as x-api-key or as Authorization: Bearer",
             )
-        known = [a for a in given if any(hmac.compare_digest(a, b) for b in self._digests)]
+        known = [
+            caller
+            for digest, _ in given
+            for caller in self._callers
+            if hmac.compare_digest(digest, caller.key)
+        ]
         if len(known) < len(given):
-            tokens = [_token(a, text) for a, text in given.items() if a not in known]
-            if found := [token for token in tokens if token is not None]:
-                if len(found) > 1:
-                    raise DroverError(Reason.UNAUTHENTICATED, "two different keys are given")
-                return found[0]
+            keys = {caller.key for caller in known}
+            tokens = {_token(digest, text) for digest, text in given if digest not in keys} - {None}
+            if len(tokens) > 1:
+                raise DroverError(Reason.UNAUTHENTICATED, "two different keys are given")
+            if (token := next(iter(tokens), None)) is not None:
+                return token
         if not known:
             raise DroverError(Reason.UNAUTHENTICATED, "the API key is not valid")
         check_workspace(headers, DEFAULT_WORKSPACE)
-        return Caller(DEFAULT_WORKSPACE, known[0])
+        return known[0]
 
 
 def check_workspace(headers: Headers, own: str) -> None:
