@@ -245,7 +245,8 @@ async def _keeper(
     directory = settings.data_dir.absolute() / "hands"
     rows, origins = SqlCheckpoints(database, SystemClock()), Origins(directory)
     # What a volume may have before the disk watcher ends its sandbox, and a good deal more.
-    archiver = Archiver(entries=_MAX_ENTRIES, data=2 * settings.hands_workspace_mib * MIB)
+    most = max(settings.hands_workspace_mib, ceilings(settings.sandbox_ceilings)["workspace_mib"])
+    archiver = Archiver(entries=_MAX_ENTRIES, data=2 * int(most) * MIB)
     metrics = CheckpointMetrics(registry)
     objects = open_objects(settings.hands_checkpoints) if settings.hands_checkpoints else None
     pruner = taker = None
