@@ -32,15 +32,19 @@ def kubernetes(environ: Mapping[str, str]) -> Finding:
     import urllib3  # noqa: PLC0415
     from kubernetes import client, config  # noqa: PLC0415  # slow, and seldom needed
 
+    given = client.Configuration()
+    given.retries = False
     try:
-        given = client.Configuration()
-        given.retries = False
         if environ.get(_IN_POD) and not environ.get(_CONFIG):
             config.load_incluster_config(given)  # type: ignore[no-untyped-call]
         else:
             config.load_kube_config(  # type: ignore[no-untyped-call]
                 config_file=environ.get(_CONFIG), client_configuration=given, persist_config=False
             )
+    except Exception as error:  # noqa: BLE001  # the client's parsers raise what they like
+        text = f"no cluster is configured ({type(error).__name__})"
+        return amiss(_SUBJECT, text, f"run in a pod with a service account, or set {_CONFIG}")
+    try:
         with client.ApiClient(given) as api:
             return _examined(client, api, environ, amiss)
     except client.ApiException as error:
@@ -48,8 +52,6 @@ def kubernetes(environ: Mapping[str, str]) -> Finding:
     except (urllib3.exceptions.HTTPError, OSError) as error:
         text = f"no API server answers at {given.host}: {type(error).__name__}"
         return amiss(_SUBJECT, text, f"start the cluster, or set {_CONFIG}")
-    except config.ConfigException:
-        return amiss(_SUBJECT, "no cluster is configured", f"run in a pod, or set {_CONFIG}")
 
 
 def _examined(

@@ -45,7 +45,10 @@ def test_cluster_that_is_away_or_not_configured_is_told(
     own_cluster.do(lambda server: server.stop())
     assert "no API server answers at http://127.0.0.1" in kubernetes(environ).detail
     nowhere = kubernetes({**environ, "KUBECONFIG": str(tmp_path / "none")})
-    assert nowhere.detail == "no cluster is configured"
+    assert nowhere.detail == "no cluster is configured (ConfigException)"
+    (tmp_path / "odd").write_text("{")
+    odd = kubernetes({**environ, "KUBECONFIG": str(tmp_path / "odd")})
+    assert odd.detail.startswith("no cluster is configured")
 
 
 def test_no_cluster_is_asked_where_none_is_named() -> None:
