@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from drover.api.v1.request_key_pb2 import RequestKey
     from services.session.domain.ports import Call, InboxEntry, LogEntry
     from services.session.domain.session import SessionDetails, SessionState, ThreadState
+    from services.session.domain.work import WorkItem
 
 T = TypeVar("T")
 
@@ -98,6 +99,10 @@ class CopyTransaction(Protocol):
 
     def keep_answer(self, key: RequestKey, answer: bytes, session_id: str) -> None:
         """Keeps an answer, for as long as the session that it tells about is there."""
+        ...
+
+    def add_work(self, item: WorkItem) -> None:
+        """Adds a work item of a session that is published by the same step."""
         ...
 
     def publish(self, state: SessionState) -> None:

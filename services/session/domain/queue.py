@@ -50,9 +50,14 @@ def see_to(tx: Transaction, state: SessionState, ids: IdSource) -> str:
     """
     if not needs_worker(state) or tx.live_work(state.id) is not None:
         return ""
-    environment_id, now = tx.details(state.id).environment_id, tx.now()
-    tx.add_work(WorkItem(ids("work"), state.ref, environment_id, now, now))
-    return environment_id
+    item = made(state, tx.details(state.id).environment_id, ids, tx.now())
+    tx.add_work(item)
+    return item.environment_id
+
+
+def made(state: SessionState, environment_id: str, ids: IdSource, now: int) -> WorkItem:
+    """A new item of a session of the environment."""
+    return WorkItem(ids("work"), state.ref, environment_id, now, now)
 
 
 def end(tx: Transaction, state: SessionState) -> None:

@@ -15,10 +15,11 @@ from chassis.errors import DroverError, Reason
 from drover.session.v1 import session_pb2, transfer_pb2
 from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
-from services.session.domain import exporting, importing, view
+from services.session.domain import exporting, importing, queue, view
 from services.session.domain.admission import refuse
 from services.session.domain.copies import STEP_BYTES, STEP_EVENTS
 from services.session.domain.lifecycle import Snapshot
+from services.session.domain.work import needs_worker
 from services.session.rpc.parts import Context, ref
 
 if TYPE_CHECKING:
@@ -91,6 +92,9 @@ class TransferRpc(SessionServiceServicer):
             def publish(tx: CopyTransaction) -> SessionState:
                 state = importing.finish(done, end)
                 tx.publish(state)
+                if needs_worker(state):
+                    home = done.details.environment_id
+                    tx.add_work(queue.made(state, home, self._parts.ids, tx.now()))
                 return state
 
             state = await copying.step(publish)

@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from services.session.domain.copies import being_made, exists_already, given_up
 from services.session.domain.event import CallKind
 from services.session.domain.ports import Call, CallState
-from services.session.store import calls, events, inbox, sessions, stretches, threads
+from services.session.store import calls, events, inbox, sessions, stretches, threads, work
 from services.session.store import tables as t
 from services.session.store.sessions import AT_ONCE, NOBODYS
 from storage import answers
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from services.session.domain.copies import CopyTransaction, Stretch
     from services.session.domain.ports import InboxEntry, LogEntry
     from services.session.domain.session import SessionDetails, SessionState, ThreadState
+    from services.session.domain.work import WorkItem
     from storage import Database
 
 T = TypeVar("T")
@@ -168,6 +169,10 @@ class _Copying:
     def keep_answer(self, key: RequestKey, answer: bytes, session_id: str) -> None:
         """Keeps an answer."""
         answers.keep(self._connection, [answers.Kept.of(key, self._now, answer, session_id)])
+
+    def add_work(self, item: WorkItem) -> None:
+        """Adds a work item."""
+        work.add(self._connection, [work.stored(item)])
 
     def publish(self, state: SessionState) -> None:
         """Shows the session to its workspace."""

@@ -19,7 +19,7 @@ from drover.work.v1 import work_pb2
 from drover.work.v1 import work_service_pb2 as pb
 from drover.work.v1.work_service_pb2_grpc import WorkServiceStub
 from tests.doubles.request_keys import answered, counted
-from tests.doubles.session_events import custom_use, idle, message, running, said
+from tests.doubles.session_events import custom_use, idle, message, running, said, tool_use
 from tests.doubles.session_registry import ENVIRONMENT_ID
 from tests.doubles.session_replicas import running_replicas
 from tests.doubles.session_stack import DEADLINE, TOKEN, refusal, running_service
@@ -278,3 +278,19 @@ async def test_poll_at_one_replica_gets_what_another_commits(tmp_path, postgres)
         polling = asyncio.create_task(farm.poll(block_ms=999))
         await replicas.other.emit(session.id, message())
         assert (await polling).data.session.id == session.id
+
+
+async def test_imported_session_that_waits_for_an_answer_is_queued(farm):
+    session = await farm.service.create(message())
+    await farm.turn(session.id, tool_use("e1"), idle("e1"))
+    stub, of = farm.service.stub, {"session_id": session.id}
+    exporting = stub.ExportSession(session_service_pb2.ExportSessionRequest(**of))
+    records = [record async for answer in exporting for record in answer.records]
+    await stub.DeleteSession(session_service_pb2.DeleteSessionRequest(**of))
+    assert await farm.poll() is None
+
+    async def stream():
+        yield session_service_pb2.ImportSessionRequest(records=records)
+
+    await stub.ImportSession(stream())
+    assert (await farm.poll()).data.session.id == session.id

@@ -134,6 +134,15 @@ def test_commits_of_one_session_are_told_of_together(hall, pair):
     assert change.input
 
 
+def test_work_that_is_queued_is_told_to_the_others(hall, pair):
+    one, other = pair
+    one.hear(News(REF, work="env_1"))
+    one.hear(News(REF, stamped=[stamped(1)]))
+    hall.settle()
+    [change] = other.lookout.changes
+    assert (change.session_id, change.work, change.grown) == ("sesn_1", "env_1", True)
+
+
 def test_a_renewal_is_not_worth_telling(hall, pair):
     one, _ = pair
     one.hear(News(REF, generation=3))
