@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ from services.hands.backends.etc_files import HOSTNAME, MOUNTED, USER
 from services.hands.backends.port import BackendUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from services.hands.backends.port import SandboxSpec
 
@@ -101,15 +102,12 @@ def arguments(
         *("--clearenv", "--setenv", "LANG", "C.UTF-8"),
         *("--ro-bind", "/usr", "/usr"),
     ]
-    for path in filter(os.path.isdir, _PRIVATE):
-        told += ["--tmpfs", path, "--remount-ro", path]
-    for name in _SYSTEM:
-        told += _system(name)
     told += [
+        *_system(),
         *("--ro-bind", str(at(etc)), "/etc"),
         *(word for name in MOUNTED for word in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")),
         *("--proc", "/proc", "--dev", "/dev"),
-        *(word for name in _masked() for word in ("--dev-bind", "/dev/null", name)),
+        *_masked(),
         *_tmpfs("/dev/shm", inside.SHARED_MEMORY, "1777"),  # noqa: S108  # the sandbox's own
         *_tmpfs("/tmp", spec.limits.tmp_bytes, "1777"),  # noqa: S108  # the sandbox's own
         *_tmpfs("/run", inside.RUN_BYTES, "0755"),
@@ -128,15 +126,27 @@ def command(python: str) -> Sequence[str]:
     return (python, *inside.AGENT)
 
 
-def _masked() -> Iterator[str]:
-    return (f"/proc/{name}" for name in _MASKED if os.path.exists(f"/proc/{name}"))  # noqa: PTH110
+@cache
+def _masked() -> Sequence[str]:
+    told = []
+    for name in _MASKED:
+        if os.path.exists(f"/proc/{name}"):  # noqa: PTH110
+            told += ["--dev-bind", "/dev/null", f"/proc/{name}"]
+    return told
 
 
-def _system(name: str) -> list[str]:
-    path = Path("/") / name
-    if path.is_symlink():
-        return ["--symlink", str(path.readlink()), str(path)]
-    return ["--ro-bind", str(path), str(path)] if path.is_dir() else []
+@cache
+def _system() -> Sequence[str]:
+    """The machine's own system, which is as it was when the first sandbox was made."""
+    told: list[str] = []
+    for private in filter(os.path.isdir, _PRIVATE):
+        told += ["--tmpfs", private, "--remount-ro", private]
+    for path in (Path("/") / name for name in _SYSTEM):
+        if path.is_symlink():
+            told += ["--symlink", str(path.readlink()), str(path)]
+        elif path.is_dir():
+            told += ["--ro-bind", str(path), str(path)]
+    return told
 
 
 def _tmpfs(path: str, size: int, mode: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +24,17 @@ class Marks:
 
     def put(self, hand_id: str, processes: Iterable[ProcessId]) -> None:
         """Records the processes that a sandbox ends with."""
-        self.directory.mkdir(parents=True, exist_ok=True)
         mark = {
-            "boot": _BOOT_ID.read_text(encoding="ascii").strip(),
+            "boot": _boot(),
             "processes": [[process.pid, process.started] for process in processes],
         }
         # Not fsynced: what it names does not outlive a crash of the machine either.
-        (self.directory / f"{hand_id}.json").write_text(json.dumps(mark), encoding="ascii")
+        path = self.directory / f"{hand_id}.json"
+        try:
+            path.write_text(json.dumps(mark), encoding="ascii")
+        except FileNotFoundError:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(mark), encoding="ascii")
 
     def remove(self, hand_id: str) -> None:
         """The sandbox has ended."""
@@ -39,7 +44,7 @@ class Marks:
         """What each mark names and still runs. The caller closes the handles."""
         if not self.directory.is_dir():
             return
-        boot = _BOOT_ID.read_text(encoding="ascii").strip()
+        boot = _boot()
         for path in sorted(self.directory.glob("*.json")):
             try:
                 mark = json.loads(path.read_text(encoding="ascii"))
@@ -55,3 +60,9 @@ class Marks:
                 elif handle is not None:
                     handle.close()
             yield path.stem, tuple(running)
+
+
+@cache
+def _boot() -> str:
+    """The machine's present life: numbers of processes mean nothing in another."""
+    return _BOOT_ID.read_text(encoding="ascii").strip()
