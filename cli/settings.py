@@ -33,6 +33,7 @@ _ELSEWHERE = (
     ("ANTHROPIC_API_KEY", "brain", "Key of the model; without it and a base URL: rehearsal."),
     ("ANTHROPIC_BASE_URL", "brain", "A server that speaks the Messages API."),
     ("AWS_REGION", "brain", "Region of Bedrock; credentials as boto3 finds them."),
+    ("AWS_ENDPOINT_URL", "hands", "Another S3 for checkpoints; region and credentials as AWS_…."),
     ("CLOUD_ML_REGION", "brain", "Region of Vertex; credentials as google-auth finds them."),
     ("ANTHROPIC_VERTEX_PROJECT_ID", "brain", "Project of Vertex."),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "all", "Where traces go; without it none are made."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from cli.doctor import cluster, databases, engine, machine, protections, sandbox
+from cli.doctor import checkpoints, cluster, databases, engine, machine, protections, sandbox
 from cli.doctor.finding import Finding, Verdict
 from cli.terminal import Terminal
 
@@ -36,6 +36,7 @@ def examine(data: Path, port: int) -> list[Finding]:
         machine.port(port),
         machine.disk(data),
         *databases.databases(data, os.environ),
+        *checkpoints.checkpoints(os.environ),
     ]
 
 

@@ -31,6 +31,7 @@ _KEY = "DROVER_API_KEY"
 # Of these, each process is given its own.
 _OWN = {_KEY, *VARIABLES}
 _METRICS = "DROVER_METRICS_LISTEN"
+_HANDS, _CHECKPOINTS = "hands", "DROVER_HANDS_CHECKPOINTS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +144,22 @@ def _secrets_for(part: Part, environment: Mapping[str, str], key: Secret) -> dic
         return {_KEY: key.open()}
     if part.is_brain:
         return {name: value for name, value in environment.items() if _is_model_access(name)}
-    return {
+    databases = {
         name: environment[name]
         for name in (variables(part.name) if part.name in SERVICES else ())
         if name in environment
+    }
+    return databases | (_store_access(environment) if part.name == _HANDS else {})
+
+
+def _store_access(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the hands need where workspaces are kept in a bucket."""
+    if not environment.get(_CHECKPOINTS, "").startswith("s3://"):
+        return {}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith("AWS_") and "BEDROCK" not in name
     }
 
 
