@@ -88,7 +88,9 @@ class GatewayApp:
                 await self._serve(request, served, path, answer)
             verb = request.method if request.method in _VERBS else "OTHER"
             seconds = self._clock.monotonic() - started
-            self._traffic.note(verb, served.template, scope["path"], answer.status, seconds)
+            self._traffic.note(
+                verb, served.template, scope["path"], answer.status, seconds, worker=answer.worker
+            )
 
     def _find(self, request: Request) -> tuple[Served, Mapping[str, str]]:
         try:
@@ -127,7 +129,7 @@ class GatewayApp:
             return
         if caller is not None:
             request.state.caller = caller
-            answer.workspace_id = caller.workspace_id
+            answer.workspace_id, answer.worker = caller.workspace_id, caller.worker
         workspace_id = answer.workspace_id or DEFAULT_WORKSPACE
         with call_context(CallContext(workspace_id, answer.request_id)):
             try:
@@ -164,12 +166,12 @@ async def _wrong_verb(
 class _Answer:
     """Sends a response with the ids of request and workspace, and remembers its status."""
 
-    __slots__ = ("_send", "request_id", "status", "workspace_id")
+    __slots__ = ("_send", "request_id", "status", "worker", "workspace_id")
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
         self.request_id = request_id
-        self.workspace_id = ""
+        self.workspace_id = self.worker = ""
         self.status = 0
 
     async def __call__(self, message: Message) -> None:

@@ -43,7 +43,7 @@ class Token:
 class Caller:
     """Whose request it is: the workspace, and the digest of the key that opens it.
 
-    The key of an environment opens that one only; a work item's token its item, of which
+    The key of an environment, `key_id`, opens that one only; a work item's token its item, of which
     `has_stopped` tells, and the item's session.
     """
 
@@ -54,6 +54,12 @@ class Caller:
     session_id: str = ""
     work_id: str = ""
     has_stopped: bool = False
+    key_id: str = ""
+
+    @property
+    def worker(self) -> str:
+        """What a worker is told by in logs: its key's id, or its item's; empty for API keys."""
+        return self.key_id or self.work_id
 
     @property
     def token(self) -> Token:

@@ -38,8 +38,13 @@ class Traffic:
             "drover_http_open_streams", "Event streams that are open now.", registry=registry
         )
 
-    def note(self, verb: str, route: str, path: str, status: int, seconds: float) -> None:
-        """Takes down one request. Headers and query are left out: they may hold secrets."""
+    def note(
+        self, verb: str, route: str, path: str, status: int, seconds: float, *, worker: str = ""
+    ) -> None:
+        """Takes down one request, and which worker's it was, by an id.
+
+        Headers and query are left out: they may hold secrets.
+        """
         self._requests.labels(verb, route, str(status)).inc()
         self._seconds.labels(verb, route).observe(seconds)
         log = _log.debug if route in _PROBES else _log.info
@@ -50,4 +55,5 @@ class Traffic:
             path=path,
             status=status,
             milliseconds=round(seconds * 1_000, 2),
+            **({"worker": worker} if worker else {}),
         )

@@ -59,7 +59,13 @@ class Workers:
             if token.kind == KEY_KIND_ENVIRONMENT:
                 request = keys_pb.AuthenticateEnvironmentKeyRequest(digest=digest)
                 key = await _answer(self._environment_key, request)
-                return Caller(key.workspace_id, digest, KEY_KIND_ENVIRONMENT, key.environment_id)
+                return Caller(
+                    key.workspace_id,
+                    digest,
+                    KEY_KIND_ENVIRONMENT,
+                    key.environment_id,
+                    key_id=key.key_id,
+                )
             asked = work_service_pb2.AuthenticateWorkItemRequest(digest=digest)
             item = await _answer(self._work_item, asked)
         except DroverError as error:

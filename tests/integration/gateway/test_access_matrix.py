@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import structlog
 
 from tests.doubles import platform_workers as workers
 from tests.integration.gateway.conftest import KEY, Gateway
@@ -207,6 +208,16 @@ async def test_a_workers_repeated_request_is_told_as_one(gateway: Gateway, key: 
     keys = [k.id for r, k in zip(sessions.requests, sessions.keys, strict=True) if k is not None]
     assert len(keys) == 3
     assert keys[0] == keys[1] != keys[2]
+
+
+async def test_the_log_names_a_worker_by_an_id_and_nobodys_key(gateway: Gateway) -> None:
+    with structlog.testing.capture_logs() as lines:
+        for key in (workers.ENVIRONMENT_KEY, workers.WORK_TOKEN, KEY, "drover_env_unknown"):
+            await gateway.http.get("/v1/sessions/sesn_1", headers={"x-api-key": key})
+    requests = [line for line in lines if line["event"] == "request"]
+    assert [line.get("worker") for line in requests] == ["envkey_1", "work_1", None, None]
+    for secret in (workers.ENVIRONMENT_KEY, workers.WORK_TOKEN, KEY, "drover_env_unknown"):
+        assert secret not in repr(lines)
 
 
 async def test_while_nobody_can_say_whose_a_key_is_it_opens_nothing(gateway: Gateway) -> None:
