@@ -248,7 +248,7 @@ class FakeSession:
         match kind(event):
             case "agent_tool_use" | "agent_custom_tool_use":
                 self.calls[event.id] = "open"
-            case "agent_tool_result" | "user_tool_result":
+            case "agent_tool_result" | "user_tool_result" | "user_custom_tool_result":
                 call_id = answered_by(event)
                 assert call_id in self.calls, f"result of the unknown call {call_id}"
                 if self.calls[call_id] == "closed":

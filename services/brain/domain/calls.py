@@ -54,7 +54,7 @@ class Call:
     answerer: Answerer
     refusal: str = ""
     asked: bool = False
-    # A worker runs it, not a hand.
+    # A worker runs it, not a hand; one of the agent's own tools, a worker or another client.
     hosted: bool = False
     result: Result | None = None
 
@@ -124,11 +124,12 @@ def answer_in(event: Event) -> AgentToolResult | UserToolResult | UserCustomTool
     return event.user_custom_tool_result
 
 
-def from_custom_tool_use(event_id: str, use: AgentCustomToolUse) -> Call:
+def from_custom_tool_use(
+    event_id: str, use: AgentCustomToolUse, *, self_hosted: bool = False
+) -> Call:
     """The call of an `agent.custom_tool_use`."""
-    return Call(
-        event_id, use.name, use.input or "{}", use.model_call_id or event_id, Answerer.CLIENT
-    )
+    called = use.model_call_id or event_id
+    return Call(event_id, use.name, use.input or "{}", called, Answerer.CLIENT, hosted=self_hosted)
 
 
 def _refusal(use: AgentToolUse, custom: Iterable[str]) -> str:

@@ -30,7 +30,8 @@ from drover.event.v1.span_event_pb2 import (
     SpanModelRequestEnd,
     SpanModelRequestStart,
 )
-from drover.event.v1.user_event_pb2 import UserToolResult
+from drover.event.v1.user_event_pb2 import UserCustomToolResult, UserToolResult
+from services.brain.domain.calls import Answerer
 from services.brain.domain.context import OVERFLOW, WITHHELD
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from chassis.ids import IdSource
     from drover.event.v1.usage_pb2 import Budget, UsageSnapshot
+    from services.brain.domain.calls import Call
 
 _LONGEST: Final = 1e9
 """Seconds that a server may ask one to wait for, as far as they are written down."""
@@ -142,18 +144,18 @@ class EventFactory:
             ),
         )
 
-    def stopped(self, call_id: str, text_of_it: str) -> Event:
+    def stopped(self, call: Call, words: str) -> Event:
         """The result of a worker's call that was stopped.
 
         Of the type that workers answer with: by no other do they see that a call is settled, and
         one that finds it open in the history would run it (EVENTS §10).
         """
-        return Event(
-            id=self.new_id(),
-            user_tool_result=UserToolResult(
-                tool_use_id=call_id, content=[text(text_of_it)], is_error=True
-            ),
-        )
+        said = [text(words)]
+        if call.answerer is Answerer.CLIENT and not call.asked:
+            custom = UserCustomToolResult(custom_tool_use_id=call.id, content=said, is_error=True)
+            return Event(id=self.new_id(), user_custom_tool_result=custom)
+        result = UserToolResult(tool_use_id=call.id, content=said, is_error=True)
+        return Event(id=self.new_id(), user_tool_result=result)
 
     def result(self, call_id: str, content: Sequence[ContentBlock], *, is_error: bool) -> Event:
         """The result of the call `call_id`, without the empty texts that no log takes."""

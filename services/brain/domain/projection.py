@@ -138,7 +138,8 @@ def _tool_use(state: State, event: Event, _at: float) -> None:
 
 
 def _custom_tool_use(state: State, event: Event, _at: float) -> None:
-    _call(state, calls.from_custom_tool_use(event.id, event.agent_custom_tool_use))
+    use = event.agent_custom_tool_use
+    _call(state, calls.from_custom_tool_use(event.id, use, self_hosted=state.self_hosted))
 
 
 def _call(state: State, call: Call) -> None:

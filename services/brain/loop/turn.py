@@ -298,7 +298,7 @@ class Turns:
             if not call.with_worker:
                 self._record(call.id, [events.text(INTERRUPTED)], is_error=True)
             elif call.open:
-                self._log.add(self._factory.stopped(call.id, INTERRUPTED))
+                self._log.add(self._factory.stopped(call, INTERRUPTED))
 
     def _record_finished(self) -> None:
         for call_id, outcome in self._runs.finished():

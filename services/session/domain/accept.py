@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from services.session.domain.session import SessionRef, SessionState
 
 EVENT_PREFIX = "sevt"
-_RESULTS = frozenset({"user_tool_result", "user_custom_tool_result"})
-_THREAD_IS_OURS = _RESULTS | {"user_tool_confirmation"}
+_THREAD_IS_OURS = events_of.ANSWERS | {"user_tool_confirmation"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +156,7 @@ class _Batch:
         budget.check_taken(self.state, event_type, path)
         admission.check_type(event, name, event_type, path, self_hosted=self.state.self_hosted)
         log.unstamp(event)
-        if name in _RESULTS:
+        if name in events_of.ANSWERS:
             return self._admit_result(event, path, tx)
         if name == "system_message":
             return self._admit_system(event, before)

@@ -11,7 +11,7 @@ from drover.session.v1 import lease_pb2
 from services.session.domain import admission, inbox, lease, log, queue, session
 from services.session.domain import event as events_of
 from services.session.domain.accept import EVENT_PREFIX, check_ids, not_found, repeated
-from services.session.domain.event import FOR_WORKER, WAIT_FOR_CLIENT
+from services.session.domain.event import FOR_WORKER, WAIT_FOR_CLIENT, CallKind
 from services.session.domain.news import News
 from services.session.domain.ports import Call, CallState, LogEntry, LogQuery
 from services.session.domain.session import Status, Stop
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _OTHERS_BYTES = 16 * 1024 * 1024
 _OTHERS_LIMIT = 10_000
 _RUNNING = frozenset({Status.RUNNING, Status.RESCHEDULING})
+# What a brain may settle as a worker would.
+_SETTLED = {"user_tool_result": FOR_WORKER, "user_custom_tool_result": {CallKind.CUSTOM}}
 _UNANSWERED = frozenset({CallState.OPEN, CallState.ALLOWED})
 
 
@@ -232,8 +234,9 @@ class _Step:
         call = self.opened.get(call_id) or self.changed.get(call_id) or known.get(call_id)
         if call is None:
             raise admission.refuse("events", f"a result names the unknown call {call_id}")
-        if event.HasField("user_tool_result") and call.kind not in FOR_WORKER:
-            raise admission.refuse("events", f"no worker answers the call {call_id}")
+        kinds = _SETTLED.get(events_of.variant(event))
+        if kinds and not (self.state.self_hosted and call.kind in kinds):
+            raise admission.refuse("events", f"no worker answers the call {call_id} so")
         if call.state is CallState.CLOSED:
             return False
         self.state.unanswered -= call.awaited

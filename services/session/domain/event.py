@@ -69,6 +69,9 @@ _RESULT_FIELDS: Mapping[str, str] = {
     "user_tool_result": "tool_use_id",
 }
 
+ANSWERS = frozenset({"user_tool_result", "user_custom_tool_result"})
+"""Results that clients and workers give."""
+
 _PERMISSIONS: Mapping[int, CallKind] = {
     agent.EVALUATED_PERMISSION_UNSPECIFIED: CallKind.ALLOW,
     agent.EVALUATED_PERMISSION_ALLOW: CallKind.ALLOW,
@@ -110,8 +113,9 @@ def is_brains(name: str) -> bool:
 
     It settles a worker's call that it stops as the worker would.
     """
-    settles = name == "user_tool_result"
-    return settles or (bool(name) and not is_clients(name) and name not in _NOT_A_BRAINS)
+    if name in ANSWERS:
+        return True
+    return bool(name) and not is_clients(name) and name not in _NOT_A_BRAINS
 
 
 def opened_call(event: pb.Event, name: str, *, self_hosted: bool) -> CallKind | None:

@@ -90,15 +90,16 @@ async def test_a_call_is_a_workers_once_a_person_has_allowed_it(rig: Rig) -> Non
 
 
 async def test_an_interrupt_settles_calls_so_that_workers_see_it(rig: Rig) -> None:
-    session = rig.session(self_hosted=True)
-    rig.model.say(tool("bash", {}))
+    session = rig.session(TOOLSET, custom_tool("ask_user"), self_hosted=True)
+    rig.model.say(tool("bash", {}, "toolu_1"), tool("ask_user", {}, "toolu_2"))
     session.message("Work")
     brain = await rig.brain()
     await rig.wake(session, brain)
     session.interrupt()
     await rig.wake(session, brain)
-    assert session.kinds[-5:] == ["user_tool_result", "user_interrupt", *IDLE]
-    result = session.log[-5].user_tool_result
+    settled = ["user_tool_result", "user_custom_tool_result"]
+    assert session.kinds[-6:] == [*settled, "user_interrupt", *IDLE]
+    result = session.log[-6].user_tool_result
     assert result.is_error
     assert result.content[0].text.text == INTERRUPTED
     assert rig.hands.cancelled == []

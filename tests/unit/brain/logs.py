@@ -242,7 +242,7 @@ class World:
                 self.running.clear()
                 for call in calls:
                     text = [events.text(INTERRUPTED)]
-                    stopped = self.factory.stopped(call.id, INTERRUPTED)
+                    stopped = self.factory.stopped(call, INTERRUPTED)
                     result = self.factory.result(call.id, text, is_error=True)
                     self.append(stopped if call.with_worker else result)
             case CloseRequest():

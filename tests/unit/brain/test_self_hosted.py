@@ -163,13 +163,16 @@ def test_the_log_is_looked_into_by_the_brain_while_a_worker_is_waited_for() -> N
 
 
 def test_an_interrupt_stops_what_a_worker_has() -> None:
-    log = Log("bash", "write")
+    log = Log("bash", "write", "ask_user")
     log.idle()
     decision = log.next(interrupt=True)
     assert isinstance(decision, d.Interrupt)
     assert [call.id for call in decision.calls] == log.calls
     assert all(call.with_worker for call in decision.calls)
-    log.add(*(log.factory.stopped(call_id, INTERRUPTED) for call_id in log.calls))
+    stopped = [log.factory.stopped(call, INTERRUPTED) for call in decision.calls]
+    kinds = [event.WhichOneof("payload") for event in stopped]
+    assert kinds == ["user_tool_result", "user_tool_result", "user_custom_tool_result"]
+    log.add(*stopped)
     decision = log.next(interrupt=True)
     assert isinstance(decision, d.GoIdle)
     assert decision.reason.HasField("end_turn")
@@ -177,7 +180,8 @@ def test_an_interrupt_stops_what_a_worker_has() -> None:
 
 def test_a_result_that_came_before_the_brain_stopped_the_call_takes_its_place() -> None:
     log = Log("bash")
-    log.add(log.factory.stopped(log.calls[0], INTERRUPTED))
+    (call,) = log.state().open_calls()
+    log.add(log.factory.stopped(call, INTERRUPTED))
     state = log.state()
     correct(state, worked(log.calls[0], "after all"))
     result = state.calls[log.calls[0]].result

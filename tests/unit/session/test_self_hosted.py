@@ -204,11 +204,11 @@ def test_a_release_is_refused_once_the_worker_has_answered():
 
 
 def test_a_brain_settles_a_call_that_it_stops_as_its_worker_would():
-    world = waiting_for(tool_use("c1"), tool_use("c2", ASK))
+    world = waiting_for(tool_use("c1"), tool_use("c2", ASK), custom_use("c3"))
     world.accept(interrupt())
     generation = world.open()
     stopped = worker_result("c1", "stopped"), worker_result("c2", "stopped")
-    world.append(generation, *stopped)
+    world.append(generation, *stopped, custom_result("c3", "stopped"))
     assert world.append(generation, idle(), take=1, release=True).released
     assert world.state.unanswered == 0
     [late] = world.accept(worker_result("c1", "late"))
@@ -216,12 +216,21 @@ def test_a_brain_settles_a_call_that_it_stops_as_its_worker_would():
     assert len(results(world)) == 2
 
 
-def test_a_brain_settles_no_other_call_so():
-    world = World(message(), self_hosted=True)
+@pytest.mark.parametrize(
+    ("call", "result", "self_hosted"),
+    [
+        (tool_use("c1"), worker_result("c1"), False),
+        (custom_use("c1"), custom_result("c1"), False),
+        (custom_use("c1"), worker_result("c1"), True),
+        (tool_use("c1", ALLOW, "session_history"), worker_result("c1"), True),
+    ],
+)
+def test_a_brain_settles_no_other_call_so(call, result, self_hosted):
+    world = World(message(), self_hosted=self_hosted)
     generation = world.open()
-    world.append(generation, running(), custom_use("c1"), take=2)
+    world.append(generation, running(), call, take=2)
     with pytest.raises(DroverError, match="no worker answers the call c1"):
-        world.append(generation, worker_result("c1"))
+        world.append(generation, result)
 
 
 def test_the_first_of_a_workers_result_and_a_brains_is_the_one_that_is_kept():
