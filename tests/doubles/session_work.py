@@ -42,6 +42,7 @@ class MemoryWork:
     def waiting_work(self, queue, handed_before, limit):
         def waits(item):
             free = item.handed_at is None or item.handed_at <= handed_before
+            free = free and item.free_at <= self.now()
             return _is_of(item, queue) and item.state is WorkState.QUEUED and free
 
         return self._items(waits, lambda item: (item.queued_at, item.id))[:limit]

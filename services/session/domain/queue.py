@@ -107,7 +107,7 @@ def stop(item: WorkItem, state: SessionState, now: int, *, force: bool) -> None:
     if not force and item.state is not WorkState.QUEUED:
         item.request_stop(now)
     elif needs_worker(state) and state.unanswered:
-        item.queue_again(now)
+        item.give_back(state.head_seq, now)
     else:
         item.stop(now)
 

@@ -26,6 +26,10 @@ STOPPING_MICROS: Final = 60 * MICROS
 every 30 s, or sooner, and stops as soon as it is told."""
 RECLAIM_MICROS: Final = 5 * MICROS
 """For how long a polled item is its worker's to acknowledge, unless another poll asks for less."""
+_PATIENCE: Final = 3
+"""How often in a row a worker may give an item back with nothing done before it rests."""
+_FIRST_REST: Final = MICROS
+_LONGEST_REST: Final = 30 * MICROS
 NO_HEARTBEAT: Final = "NO_HEARTBEAT"
 """What a first heartbeat expects the last one to be."""
 
@@ -46,7 +50,9 @@ class WorkItem:
 
     `queued_at` is when it was queued last, `handed_at` when it was polled last and `handed_out` how
     often that was without an acknowledgement. `token` is the SHA-256 digest of the token that the
-    last poll gave, `lease_expires_at` the time at which its worker counts as lost.
+    last poll gave, `lease_expires_at` the time at which its worker counts as lost. It was given
+    back `setbacks` times in a row with nothing done since the log's position `seen_seq`, and rests
+    until `free_at` therefore.
     """
 
     id: str
@@ -67,6 +73,9 @@ class WorkItem:
     token: bytes | None = None
     worker_id: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
+    setbacks: int = 0
+    seen_seq: int = 0
+    free_at: int = 0
 
     @property
     def last_heartbeat(self) -> str:
@@ -76,7 +85,7 @@ class WorkItem:
     def is_free(self, now: int, reclaim_micros: int) -> bool:
         """Whether a poll may hand it out: nobody has it, or has had it for too long unsaid."""
         waits = self.handed_at is None or self.handed_at <= now - reclaim_micros
-        return self.state is WorkState.QUEUED and waits
+        return self.state is WorkState.QUEUED and waits and self.free_at <= now
 
     def hand_out(self, token: bytes, worker_id: str, now: int) -> None:
         """Gives it to a worker. The token that an earlier poll gave is void."""
@@ -161,6 +170,18 @@ class WorkItem:
         self.handed_at = self.acknowledged_at = self.started_at = self.heartbeat_at = None
         self.stop_requested_at = self.lease_expires_at = self.token = None
 
+    def give_back(self, head_seq: int, now: int) -> None:
+        """As `queue_again`, by whoever stops it where the session's log ends at `head_seq`.
+
+        A worker that fails at it at once would get it again at once, and so on: where nothing was
+        done between, several times in a row, it rests for longer and longer.
+        """
+        self.setbacks = self.setbacks + 1 if head_seq == self.seen_seq else 0
+        self.seen_seq = head_seq
+        over = self.setbacks - _PATIENCE
+        self.free_at = now + min(_FIRST_REST << over, _LONGEST_REST) if over >= 0 else 0
+        self.queue_again(now)
+
 
 _ACKNOWLEDGED: Final = frozenset({WorkState.QUEUED, WorkState.STARTING, WorkState.ACTIVE})
 _ENDING: Final = frozenset({WorkState.STOPPING, WorkState.STOPPED})
@@ -173,9 +194,7 @@ def check_stoppable(item: WorkItem) -> None:
 
 
 def _conflict(item: WorkItem, text: str) -> DroverError:
-    return DroverError(
-        Reason.CONFLICT, f"work item {item.id} {text}: it is {item.state.name.lower()}"
-    )
+    return DroverError(Reason.CONFLICT, f"work {item.id} {text}: it is {item.state.name.lower()}")
 
 
 def needs_worker(state: SessionState) -> bool:

@@ -62,7 +62,10 @@ class WorkTransaction(Protocol):
         ...
 
     def waiting_work(self, queue: Queue, handed_before: int, limit: int) -> list[WorkItem]:
-        """What waits and was not handed out since `handed_before`, the longest first."""
+        """What waits, does not rest, and was not handed out since `handed_before`.
+
+        The longest first.
+        """
         ...
 
     def listed_work(self, queue: Queue, limit: int, key: tuple[int, str] | None) -> list[WorkItem]:

@@ -209,6 +209,11 @@ work_items = Table(
     Column("token_digest", LargeBinary),
     Column("worker_id", String, nullable=False),
     Column("metadata", String, nullable=False),
+    # How often in a row a worker gave it back with nothing done, the log's end then, and until when
+    # it rests therefore.
+    Column("setbacks", Integer, nullable=False),
+    Column("seen_seq", BigInteger, nullable=False),
+    Column("free_at", BigInteger, nullable=False),
 )
 Index("work_items_by_age", work_items.c.environment_id, work_items.c.created_at, work_items.c.id)
 Index("work_items_by_token", work_items.c.token_digest, unique=True)

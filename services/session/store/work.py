@@ -62,7 +62,12 @@ _OF_QUEUE: tuple[ColumnElement[bool], ...] = (
 )
 _WAITING = Prepared(
     select(work_items)
-    .where(*_OF_QUEUE, _QUEUED, or_(_of.handed_at.is_(None), _of.handed_at <= bindparam("before")))
+    .where(
+        *_OF_QUEUE,
+        _QUEUED,
+        or_(_of.handed_at.is_(None), _of.handed_at <= bindparam("before")),
+        _of.free_at <= bindparam("now"),
+    )
     .order_by(_of.queued_at, _of.id)
     .limit(bindparam("most", type_=Integer))
 )
@@ -127,9 +132,11 @@ def remove(connection: Connection, session_id: str) -> None:
     connection.execute(_REMOVE, {"session": session_id})
 
 
-def waiting(connection: Connection, queue: Queue, before: int, limit: int) -> list[WorkItem]:
+def waiting(
+    connection: Connection, queue: Queue, before: int, limit: int, now: int
+) -> list[WorkItem]:
     """What waits and was not handed out lately, the longest first."""
-    named = _named(queue) | {"before": before, "most": limit}
+    named = _named(queue) | {"before": before, "most": limit, "now": now}
     return [restored(row) for row in _WAITING.execute(connection, named)]
 
 
@@ -208,6 +215,9 @@ def stored(item: WorkItem) -> WorkRow:
         item.token,
         item.worker_id,
         json.dumps(item.metadata),
+        item.setbacks,
+        item.seen_seq,
+        item.free_at,
     )
 
 
@@ -232,4 +242,7 @@ def restored(row: WorkRow) -> WorkItem:
         token=row[16],
         worker_id=row[17],
         metadata=json.loads(row[18]),
+        setbacks=row[19],
+        seen_seq=row[20],
+        free_at=row[21],
     )

@@ -45,7 +45,7 @@ class WorkPart(Part):
 
     def waiting_work(self, queue: Queue, handed_before: int, limit: int) -> list[WorkItem]:
         """What waits and was not handed out lately."""
-        return work.waiting(self._with_work(), queue, handed_before, limit)
+        return work.waiting(self._with_work(), queue, handed_before, limit, self.now())
 
     def listed_work(self, queue: Queue, limit: int, key: tuple[int, str] | None) -> list[WorkItem]:
         """A page of items."""

@@ -67,6 +67,9 @@ async def test_item_is_kept_with_every_field(store):
         token=b"digest",
         worker_id="wörker",
         metadata={"k": "v"},
+        setbacks=11,
+        seen_seq=12,
+        free_at=13,
     )
     await add(store, full)
     assert await store.read(lambda tx: tx.work_item("work_1")) == full
@@ -109,6 +112,7 @@ async def test_what_waits_comes_in_the_order_in_which_it_was_queued(store):
         item("work_3", "sesn_3", at=2, handed_at=50),
         item("work_4", "sesn_4", at=0, state=WorkState.ACTIVE),
         item("work_5", "sesn_5", at=0, environment_id="env_2"),
+        item("work_6", "sesn_6", at=0, free_at=1 << 60),
     )
 
     async def waiting(queue, before, limit=10):

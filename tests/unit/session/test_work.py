@@ -222,6 +222,21 @@ def test_item_that_is_stopped_with_an_open_call_is_queued_again():
     one = active()
     queue.stop(one, hosted(unanswered=1), 500, force=True)
     assert (one.state, one.queued_at, one.token) == (WorkState.QUEUED, 500, None)
+    assert one.is_free(500, RECLAIM)
+
+
+def test_item_that_is_given_back_undone_again_and_again_rests_for_longer_and_longer():
+    one, rests = active(), []
+    for _ in range(12):
+        one.state = WorkState.ACTIVE
+        queue.stop(one, hosted(unanswered=1, head_seq=8), 500, force=True)
+        rests.append(max(0, one.free_at - 500) // MICROS)
+    assert rests == [0, 0, 0, 1, 2, 4, 8, 16, 30, 30, 30, 30]
+    assert not one.is_free(500, RECLAIM)
+    assert one.is_free(500 + 30 * MICROS, RECLAIM)
+    one.state = WorkState.ACTIVE
+    queue.stop(one, hosted(unanswered=1, head_seq=9), 500, force=True)
+    assert (one.setbacks, one.is_free(500, RECLAIM)) == (0, True)
 
 
 def patched(one, **change):

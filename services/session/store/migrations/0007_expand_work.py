@@ -50,6 +50,9 @@ def upgrade(op: Operations) -> None:
         Column("token_digest", LargeBinary),
         Column("worker_id", String, nullable=False),
         Column("metadata", String, nullable=False),
+        Column("setbacks", Integer, nullable=False),
+        Column("seen_seq", BigInteger, nullable=False),
+        Column("free_at", BigInteger, nullable=False),
     )
     op.create_index("work_items_by_age", "work_items", ["environment_id", "created_at", "id"])
     op.create_index("work_items_by_token", "work_items", ["token_digest"], unique=True)
