@@ -73,7 +73,8 @@ class DockerSandbox:
     async def _end(self) -> str:
         async with self._cleaning:
             if self._cleaned is None:
-                why = await self._why() if self._stream.ended.is_set() else ""
+                # One that was cut off goes on: it is ended now, not waited for.
+                why = await self._why() if self._stream.let_go else ""
                 gone = await self._removed()
                 self._cleaned = why or ("" if gone else "its container engine is away")
                 self._clean(removed=gone)

@@ -64,6 +64,7 @@ class Demultiplexer(asyncio.StreamReaderProtocol):
         self._left = 0
         self._heard = False
         self.ended = asyncio.Event()
+        self.let_go = False
 
     def data_received(self, data: bytes) -> None:
         """Passes on what is the agent's; the reader pauses the transport when it has enough."""
@@ -87,12 +88,14 @@ class Demultiplexer(asyncio.StreamReaderProtocol):
 
     def eof_received(self) -> bool | None:
         """The container has ended."""
+        self.let_go = True
         self.ended.set()
         return super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The engine has let go of it."""
+        """The engine has let go of it, or we have."""
         super().connection_lost(exc)
+        self.let_go = self.let_go or exc is not None
         self.ended.set()
 
 
