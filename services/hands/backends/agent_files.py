@@ -9,24 +9,45 @@ from pathlib import Path
 from typing import Final
 
 from services.hands import runner
+from services.hands.backends import bundle
 
 MAIN_FILE: Final = "main.py"
 FILTER_FILE: Final = "filter"
 """A system call filter, where the agent's own first process is to install it."""
-# It says that it is up before it imports anything: the host has something to do meanwhile.
+# It says that it is up before it imports anything: the host has something to do meanwhile. Then it
+# runs what is bundled for this interpreter, and imports what is not.
 _READY: Final = b'{"type":"ready"}'
 _MAIN: Final = f"""\
-from __future__ import annotations
-
-import os
+import posix
 import sys
 
-sys.path.insert(0, os.path.dirname(__file__))
-if os.getpid() == 1:
+here = __file__.rpartition("/")[0]
+sys.path.insert(0, here)
+if posix.getpid() == 1:
     from services.hands.runner.first import divide
 
-    divide(os.path.dirname(__file__) + "/{FILTER_FILE}")
-os.write(1, {len(_READY).to_bytes(4, "big") + _READY!r})
+    divide(here + "/{FILTER_FILE}")
+posix.write(1, {len(_READY).to_bytes(4, "big") + _READY!r})
+
+from _frozen_importlib_external import MAGIC_NUMBER
+
+try:
+    with open(here + "/{bundle.FILE}", "rb") as file:
+        bundled = file.read()
+except OSError:
+    bundled = b""
+if bundled.startswith(MAGIC_NUMBER):
+    from marshal import loads
+
+    for name, path, code in loads(bundled[len(MAGIC_NUMBER):]):
+        module = sys.modules[name] = type(sys)(name)
+        module.__file__ = here + "/" + path
+        if path.endswith("/__init__.py"):
+            module.__path__ = [module.__file__.rpartition("/")[0]]
+        exec(code, module.__dict__)
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], child, module)
 
 from services.hands.runner.agent import main
 
@@ -51,7 +72,7 @@ def lay_out(directory: Path, python: str, call_filter: bytes | None = None) -> N
         (directory / FILTER_FILE).write_bytes(call_filter)
     if python:
         subprocess.run(  # noqa: S603  # our own file names
-            [python, "-I", "-S", "-m", "compileall", "-q", str(directory)],
+            [python, "-I", "-S", bundle.__file__, str(directory)],
             env={},
             stdin=subprocess.DEVNULL,
             capture_output=True,
