@@ -87,8 +87,9 @@ class Archiver:
             sink = cast("asyncio.StreamWriter", process.stdin)
             with suppress(BrokenPipeError, ConnectionResetError):  # it has said why
                 async for piece in archive:
-                    sink.write(piece)
-                    await sink.drain()
+                    for start in range(0, len(piece), _CHUNK):
+                        sink.write(memoryview(piece)[start : start + _CHUNK])
+                        await sink.drain()
                 sink.close()
                 await sink.wait_closed()
             return str((await report).get("fingerprint", ""))
