@@ -12,8 +12,11 @@ import pytest
 from anthropic import Anthropic
 
 from tests.fault.repeating import Ground, Sender, ground_on, made_whole
+from tests.fault.workers import a_key, polled, self_hosted
 
-SAMPLES: dict[str, Callable[[Ground], tuple[str, Any]]] = {
+KEYS = "/v1/environments/{environment_id}/keys"
+ITEM = "/v1/environments/{environment_id}/work/{work_id}"
+SAMPLES: dict[str, Callable[[Ground], tuple[str, Any] | tuple[str, Any, str]]] = {
     "POST /v1/agents": lambda _: ("/v1/agents", {"model": "m", "name": "n"}),
     "POST /v1/agents/{agent_id}": lambda ground: (
         f"/v1/agents/{agent(ground)}",
@@ -60,8 +63,16 @@ SAMPLES: dict[str, Callable[[Ground], tuple[str, Any]]] = {
         f"/v1/sessions/{ground.new_session()}/events",
         {"events": [message("hello")]},
     ),
+    f"DELETE {KEYS}/{{key_id}}": a_key,
+    f"POST {ITEM}": lambda ground: (polled(ground)[0], {"metadata": {"k": "v"}}),
+    f"POST {ITEM}/ack": lambda ground: of_item(*polled(ground), "ack"),
+    f"POST {ITEM}/heartbeat": lambda ground: of_item(
+        *polled(ground, acknowledged=True), "heartbeat?expected_last_heartbeat=NO_HEARTBEAT"
+    ),
+    f"POST {ITEM}/stop": lambda ground: of_item(*polled(ground, acknowledged=True), "stop"),
 }
-"""A request that works once, for every route that takes a key."""
+"""A request that works once, for every route that takes a key, with whose it is if not an API
+key's. Making a key is apart: its answer is not the same again."""
 
 
 def agent(ground: Ground) -> str:
@@ -72,6 +83,10 @@ def agent(ground: Ground) -> str:
 def environment(ground: Ground, name: str) -> str:
     with ground.observer as client:
         return client.beta.environments.create(name=name).id
+
+
+def of_item(item: str, key: str, what: str) -> tuple[str, None, str]:
+    return f"{item}/{what}", None, key
 
 
 def message(text: str) -> Any:
@@ -156,16 +171,29 @@ def test_of_different_requests_at_once_under_one_key_one_is_done(ground: Ground)
 
 @pytest.mark.parametrize("route", SAMPLES)
 def test_every_route_that_takes_a_key_gives_its_answer_again(ground: Ground, route: str) -> None:
-    path, body = SAMPLES[route](ground)
-    verb = route.partition(" ")[0]
-    first = send(ground, verb, path, body, route.replace(" ", "_"))
-    again = send(ground, verb, path, body, route.replace(" ", "_"), gateway="gateway-2")
+    path, body, *rest = SAMPLES[route](ground)
+    whose = rest[0] if rest else ""
+    verb, name = route.partition(" ")[0], route.replace(" ", "_")
+    first = send(ground, verb, path, body, name, whose=whose)
+    again = send(ground, verb, path, body, name, whose=whose, gateway="gateway-2")
     assert first.status_code == 200, first.text
     assert "idempotent-replayed" not in first.headers
     assert again.headers["idempotent-replayed"] == "true"
     assert (again.status_code, again.content) == (first.status_code, first.content)
-    other = send(ground, verb, f"{path}?beta=true", body, route.replace(" ", "_"))
-    assert other.status_code == 409
+    path += "&beta=true" if "?" in path else "?beta=true"
+    assert send(ground, verb, path, body, name, whose=whose).status_code == 409
+
+
+def test_a_key_that_is_made_once_is_shown_once(ground: Ground) -> None:
+    path = KEYS.format(environment_id=self_hosted(ground))
+    first, again = (send(ground, "POST", path, {}, "made", gateway=f"gateway-{n}") for n in (1, 2))
+    assert again.headers["idempotent-replayed"] == "true"
+    made = first.json()
+    assert made.pop("key").startswith("drover_env_")
+    assert again.json() == made
+    assert send(ground, "POST", f"{path}?beta=true", {}, "made").status_code == 409
+    listed = send(ground, "GET", path, None, "none").json()["data"]
+    assert listed == [made]
 
 
 def test_no_route_that_shows_the_header_is_missing_here(ground: Ground) -> None:
@@ -176,12 +204,19 @@ def test_no_route_that_shows_the_header_is_missing_here(ground: Ground) -> None:
         for verb, operation in verbs.items()
         if any(one["name"] == "Idempotency-Key" for one in operation["parameters"])
     }
-    assert shown == set(SAMPLES)
+    assert shown == {*SAMPLES, f"POST {KEYS}"}
 
 
 def send(
-    ground: Ground, verb: str, path: str, body: Any, key: str, *, gateway: str = "gateway-1"
+    ground: Ground,
+    verb: str,
+    path: str,
+    body: Any,
+    key: str,
+    *,
+    whose: str = "",
+    gateway: str = "gateway-1",
 ) -> httpx2.Response:
-    headers = ground.fleet.headers | keyed(key)
+    headers = ground.fleet.headers | keyed(key) | ({"x-api-key": whose} if whose else {})
     url = f"{ground.fleet.url(gateway)}{path}"
     return httpx2.request(verb, url, json=body, headers=headers, timeout=30)
