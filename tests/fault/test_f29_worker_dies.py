@@ -28,12 +28,11 @@ from tests.e2e.workers import Desk, desk
 
 LEASE_SECONDS: Final = 4
 CALL_SECONDS: Final = 0.4
-ROUNDS: Final = 3
-"""Responses with calls, of two calls each, that a session's turn has."""
-
 WHOLE: Final = share(1) >= 1
 SESSIONS: Final = round(share(50)) if WHOLE else 8
 WORKERS: Final = 6 if WHOLE else 3
+ROUNDS: Final = 3 if WHOLE else 2
+"""Responses with calls, of two calls each, that a session's turn has."""
 KILLS: Final = SESSIONS if WHOLE else 4
 
 
@@ -164,7 +163,7 @@ def test_sessions_end_well_whichever_workers_are_killed(bench: Desk) -> None:
 def test_a_claimed_item_goes_to_another_process_once_its_lease_is_over(
     stack: Stack, tmp_path: Path
 ) -> None:
-    stall = "touch begun; while [ ! -e go ]; do sleep 0.05; done; echo went"
+    stall = "touch begun; for _ in $(seq 400); do [ -e go ] && break; sleep 0.1; done; echo went"
     stack.model.script(tools(ToolUse("bash", {"command": stall})), text("finished"))
     with desk(stack, tmp_path) as bench:
         session = bench.session()

@@ -8,8 +8,9 @@ from services.brain.domain.context import HISTORY_KEY
 from services.brain.loop.sync_points import Point
 from tests.doubles.lease_service import FakeSession
 from tests.doubles.scripted_model import text, tool
-from tests.integration.brain.agents import ask_for, custom_tool
+from tests.integration.brain.agents import ask_for, custom_tool, judge_for
 from tests.integration.brain.conftest import TOOLSET, Rig
+from tests.integration.brain.test_judgement import verdicts
 from tests.integration.brain.test_turns import END, IDLE, RUNNING, START
 
 WAITS = ["user_message", *RUNNING, START]
@@ -137,3 +138,15 @@ async def test_a_result_that_comes_while_the_brain_still_works_is_taken(rig: Rig
     await rig.wake(session, await rig.brain(points=WorksAtOnce(session)))
     assert len(session.of("session_status_idle")) == 1
     assert session.kinds[-4:] == [END, *IDLE]
+
+
+async def test_a_call_is_judged_before_it_is_a_workers(rig: Rig) -> None:
+    session = rig.session(judge_for("bash"), self_hosted=True)
+    rig.model.say(tool("bash", {}, "toolu_1"), tool("bash", {}, "toolu_2"))
+    rig.model.say(verdicts("allow", "deny"))
+    session.message("Work")
+    await rig.wake(session)
+    allowed, denied = (event.id for event in session.of("agent_tool_use"))
+    assert awaited(session) == [allowed]
+    [refused] = session.of("agent_tool_result")
+    assert refused.agent_tool_result.tool_use_id == denied
