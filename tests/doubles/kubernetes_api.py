@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -70,7 +71,7 @@ class ApiServer(Objects):
         self._connections: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self.port = 0
+        self.context: ssl.SSLContext | None = None
 
     def cut(self) -> None:
         """Lets go of every stream of a pod."""
@@ -78,7 +79,9 @@ class ApiServer(Objects):
             writer.transport.abort()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, ssl=self.context
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

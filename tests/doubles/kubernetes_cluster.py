@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -81,8 +83,23 @@ def _set_up(server: ApiServer) -> None:
     server.put("persistentvolumeclaims", NAMESPACE, claim)
 
 
+def _certificate(directory: Path) -> Path:
+    """One for 127.0.0.1 that is its own authority, with its key."""
+    place = directory / "certificate.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+            *("-noenc", "-days", "2", "-subj", "/CN=it", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-keyout", place, "-out", place),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return place
+
+
 @contextmanager
-def running_cluster(directory: Path, volume: Path) -> Iterator[Cluster]:
+def running_cluster(directory: Path, volume: Path, *, tls: bool = False) -> Iterator[Cluster]:
     """A cluster whose claim is on `volume`; all of it has ended afterwards."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="cluster", daemon=True)
@@ -93,10 +110,17 @@ def running_cluster(directory: Path, volume: Path) -> Iterator[Cluster]:
     cluster = Cluster(server, loop, config, volume)
     try:
         cluster.do(_set_up)
+        scheme, trusted = "http", ""
+        if tls:
+            certificate = _certificate(directory)
+            server.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            server.context.load_cert_chain(certificate)
+            scheme, trusted = "https", f", certificate-authority: '{certificate}'"
         cluster.do(lambda server: server.start())
         config.write_text(
             "apiVersion: v1\nkind: Config\ncurrent-context: it\n"
-            f"clusters: [{{name: it, cluster: {{server: 'http://127.0.0.1:{server.port}'}}}}]\n"
+            f"clusters: [{{name: it, cluster: {{server: '{scheme}://127.0.0.1:{server.port}'"
+            f"{trusted}}}}}]\n"
             f"users: [{{name: it, user: {{token: '{TOKEN}'}}}}]\n"
             "contexts: [{name: it, context: {cluster: it, user: it}}]\n"
         )

@@ -37,9 +37,14 @@ class Container:
     """A pod's container, from its start to its end."""
 
     def __init__(
-        self, pod: Mapping[str, Any], claims: Mapping[str, Path], groups: ControlGroups
+        self,
+        pod: Mapping[str, Any],
+        claims: Mapping[str, Path],
+        groups: ControlGroups,
+        api_port: int,
     ) -> None:
         self._pod = pod
+        self._api_port = api_port
         self._claims = claims
         spec = pod["spec"]["containers"][0]
         limits = spec["resources"]["limits"]
@@ -120,6 +125,8 @@ class Container:
         ]
         if cut_off:
             told.append("--unshare-net")
+        told += ["--setenv", "KUBERNETES_SERVICE_HOST", "127.0.0.1"]
+        told += ["--setenv", "KUBERNETES_SERVICE_PORT", str(self._api_port)]
         for variable in container.get("env", ()):
             told += ["--setenv", variable["name"], variable["value"]]
         told += _system()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from services.hands.domain.recipe import Recipe
 from tests.doubles.hands_stack import SMALL, HandsStack, Sandboxes, hands_stack, running, text
 from tests.doubles.hands_waiting import eventually
 from tests.doubles.kubernetes_api import ApiServer
-from tests.doubles.kubernetes_cluster import Cluster
+from tests.doubles.kubernetes_cluster import Cluster, running_cluster
 from tests.doubles.kubernetes_objects import NAMESPACE
 
 PODS = f"/namespaces/{NAMESPACE}/pods"
@@ -100,6 +101,33 @@ async def test_policy_that_lets_sandboxes_out_keeps_them_from_starting(
     why = not_run(await hands.run("bash", command="true"))
     assert "the network policy open lets sandboxes out" in why
     assert cluster.pods() == []
+
+
+async def test_network_that_enforces_no_policy_is_noticed_from_inside(
+    sandboxes: Sandboxes, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.do(lambda server: setattr(server, "enforces", False))
+    why = await refused(sandboxes, tmp_path)
+    assert "its network is open: it reached 127.0.0.1:" in why
+    assert cluster.pods() == []
+    backend = sandboxes.backend(tmp_path / "hands", probe="")
+    async with hands_stack(tmp_path, backend=backend) as hands:
+        assert await hands.bash("echo fine") == "fine"
+
+
+async def test_all_of_it_goes_by_tls_and_only_with_a_certificate_that_is_trusted(
+    tmp_path: Path,
+) -> None:
+    with running_cluster(tmp_path, tmp_path, tls=True) as cluster:
+        sandboxes = Sandboxes("kubernetes", cluster=cluster)
+        async with sandboxes.stack(tmp_path) as hands:
+            assert await hands.bash("echo fine") == "fine"
+            await hands.executor.release("sesn_1")
+            assert cluster.pods() == []
+        text_of = cluster.config.read_text()
+        (tmp_path / "other").write_text(re.sub(", certificate-authority: '.*?'", "", text_of))
+        why = await refused(sandboxes, tmp_path, config=str(tmp_path / "other"))
+        assert "shows a certificate that is not trusted" in why
 
 
 async def test_pod_that_admission_made_weaker_is_ended_before_anything_runs(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 INSTALLATION: Final = "drover.installation"
 HAND: Final = "drover.hand"
 CONTAINER: Final = "sandbox"
+API: Final = "api"
+"""Stands for the API server, as the kubelet tells a pod of it."""
 GO: Final = b"\n"
 """What the first process waits for before it says anything.
 
@@ -33,10 +35,32 @@ _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _VOLUME: Final = "hands"
 _WAIT_SECONDS: Final = 120
 _MAIN: Final = f"{inside.AGENT_DIRECTORY}/{MAIN_FILE}"
+_PROBE_SECONDS: Final = 0.5
+_PROBES: Final = 6
+# A network may need a moment to enforce a policy for a pod that is new: it must do so in the end.
 _ENTRY: Final = f"""\
-import os, select, sys
+import os, select, sys, _socket
+def reached(host, port):
+    probe = _socket.socket(_socket.AF_INET6 if ":" in host else _socket.AF_INET)
+    probe.settimeout({_PROBE_SECONDS})
+    try:
+        probe.connect((host, int(port)))
+    except OSError:
+        return False
+    finally:
+        probe.close()
+    select.select([], [], [], {_PROBE_SECONDS})
+    return True
+host, _, port = sys.argv[1].rpartition(":")
+if sys.argv[1] == {API!r}:
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+is_open = host and all(reached(host.strip("[]"), port) for _ in range({_PROBES}))
 if not select.select([0], [], [], {_WAIT_SECONDS})[0] or not os.read(0, 1):
     sys.exit("nobody came")
+if is_open:
+    sys.exit("its network is open: it reached " + host + ":" + port + ". Use a network that "
+        "enforces policies; docs/kubernetes.md says more")
 if not os.path.exists({_MAIN!r}):
     sys.exit({OTHER_CLAIM!r})
 with open({_MAIN!r}, "rb") as main:
@@ -103,7 +127,7 @@ def pod(
         "name": CONTAINER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", "-I", "-S", "-c", _ENTRY],
+        "command": ["python3", "-I", "-S", "-c", _ENTRY, settings.probe],
         "workingDir": "/",
         "env": [{"name": "PATH", "value": _PATH}, {"name": "LANG", "value": "C.UTF-8"}],
         "stdin": True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -24,6 +25,8 @@ T = TypeVar("T")
 _WATCH_SECONDS: Final = 60.0
 _PAUSE: Final = 0.5
 _STOP_SECONDS: Final = 2.0
+_EARLY: Final = 64
+"""Pods of which something is kept that was seen before anybody said that they were made."""
 
 _log = structlog.get_logger("hands.kubernetes")
 
@@ -45,6 +48,7 @@ class Pods:
         self._api = api
         self._selector = selector
         self._seen: dict[str, Seen] = {}
+        self._early: OrderedDict[str, tuple[Mapping[str, Any], bool]] = OrderedDict()
         self._loop = asyncio.get_running_loop()
         self._closed = threading.Event()
         self._wanted = threading.Event()
@@ -53,7 +57,11 @@ class Pods:
 
     def expect(self, pod: Mapping[str, Any]) -> None:
         """Follows a pod that was just made."""
-        self._seen[pod["metadata"]["name"]] = Seen(pod, time.monotonic())
+        name = pod["metadata"]["name"]
+        self._seen[name] = Seen(pod, time.monotonic())
+        # The cluster may have told of it sooner than of its making, and may have no more to tell.
+        if (early := self._early.pop(name, None)) is not None:
+            self._note(name, early[0], gone=early[1])
         self._wanted.set()
         if self._thread is None:
             self._thread = threading.Thread(target=self._follow, name="pods", daemon=True)
@@ -91,15 +99,22 @@ class Pods:
     # in the loop
 
     def _listed(self, pods: Mapping[str, Mapping[str, Any]], asked_at: float) -> None:
+        for name, pod in pods.items():
+            self._note(name, pod)
         for name, seen in self._seen.items():
-            if name in pods:
-                self._note(name, pods[name])
-            elif seen.since < asked_at:  # one that was made later may not be in the list
+            # One that was made later may not be in the list.
+            if name not in pods and seen.since < asked_at:
                 self._note(name, seen.pod, gone=True)
 
     def _note(self, name: str, pod: Mapping[str, Any], *, gone: bool = False) -> None:
         seen = self._seen.get(name)
-        if seen is None or pod["metadata"].get("uid") != seen.pod["metadata"].get("uid"):
+        if seen is None:
+            self._early[name] = pod, gone
+            self._early.move_to_end(name)
+            if len(self._early) > _EARLY:
+                self._early.popitem(last=False)
+            return
+        if pod["metadata"].get("uid") != seen.pod["metadata"].get("uid"):
             return
         seen.pod, seen.gone = pod, gone or seen.gone
         seen.changed.set()

@@ -60,6 +60,11 @@ class ClusterOptions(Settings):
     kubernetes_pod_security: PodSecurity = Field(
         default="baseline", description="The least pod security that the namespace must enforce."
     )
+    kubernetes_probe: str = Field(
+        default="api",
+        description="host:port that no pod may reach, which each tries at its start; `api` is the "
+        "API server; empty tries nothing.",
+    )
     kubernetes_minimum: str = Field(
         default="1.25", description="The oldest version of the API server that is taken."
     )
@@ -88,6 +93,7 @@ class ClusterSettings:
     start_seconds: float = 60.0
     pod_seconds: int = 604_800
     pod_security: PodSecurity = "baseline"
+    probe: str = "api"
     minimum: str = "1.25"
     threads: int = 8
     seconds: float = 20.0
@@ -117,6 +123,7 @@ class ClusterSettings:
             start_seconds=options.kubernetes_start_seconds,
             pod_seconds=options.kubernetes_pod_seconds,
             pod_security=options.kubernetes_pod_security,
+            probe=options.kubernetes_probe,
             minimum=options.kubernetes_minimum,
             least=least,
         )

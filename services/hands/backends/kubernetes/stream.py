@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from services.hands.backends.kubernetes.errors import ClusterAway, ClusterRefused
 
@@ -56,8 +56,7 @@ class Channels(asyncio.StreamReaderProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Takes the connection."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # of a stream
-        self._raw = transport
+        self._raw = cast("asyncio.Transport", transport)  # not a subclass of it in every loop
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
