@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 _WATCH_SECONDS: Final = 60.0
 _PAUSE: Final = 0.5
+_LOOK_SECONDS: Final = 5.0
+"""Who waits for so long asks for the pod itself: a watch that was cut is silent for a while."""
 _STOP_SECONDS: Final = 2.0
 _EARLY: Final = 64
 """Pods of which something is kept that was seen before anybody said that they were made."""
@@ -81,7 +83,11 @@ class Pods:
             answer = test(seen)
             if answer is not None:
                 return answer
-            await seen.changed.wait()
+            try:
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await seen.changed.wait()
+            except TimeoutError:
+                await self._look(name)
 
     def last(self, name: str) -> Seen:
         """A pod as it was last seen."""
@@ -97,6 +103,13 @@ class Pods:
             await asyncio.to_thread(self._thread.join, _STOP_SECONDS)
 
     # in the loop
+
+    async def _look(self, name: str) -> None:
+        with suppress(BackendUnavailable):
+            pod = await self._api.pod(name)
+            seen = self._seen.get(name)
+            if seen is not None:
+                self._note(name, pod or seen.pod, gone=pod is None)
 
     def _listed(self, pods: Mapping[str, Mapping[str, Any]], asked_at: float) -> None:
         for name, pod in pods.items():
