@@ -84,17 +84,12 @@ class Workspaces:
     async def prepare(self, where: str) -> Volume:
         """An empty volume, without its directories, to be filled for a hand. Raises `OSError`.
 
-        It is nobody's before `replace`; `remove` takes it away again.
+        It is nobody's before `place`; `remove` takes it away again.
         """
         return await asyncio.to_thread(self._prepare, where)
 
-    async def replace(self, where: str, filled: Volume) -> Volume:
-        """Makes a prepared volume a hand's, whose old one is deleted, if it has one.
-
-        Nothing may run in the old one. Raises `OSError`.
-        """
-        if (old := self.find(where)) is not None:
-            await self.remove(old)
+    async def place(self, where: str, filled: Volume) -> Volume:
+        """Makes a prepared volume a hand's, who must have none. Raises `OSError`."""
         await asyncio.to_thread(self._move, filled.root, self._sessions / where)
         return Volume(self._sessions / where, filled.owner)
 

@@ -40,7 +40,7 @@ class Packer:
         self._write = write
         self._bounds = bounds
         self._stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-        self._linked: dict[int, bytes] = {}
+        self._linked: dict[tuple[int, int], bytes] = {}
         self.left_out = LeftOut()
 
     def pack(self, root: int) -> None:
@@ -73,10 +73,11 @@ class Packer:
         """The path under which a file is in the archive already."""
         if entry.status.st_nlink == 1:
             return None
-        first = self._linked.get(entry.status.st_ino)
+        file = entry.status.st_dev, entry.status.st_ino
+        first = self._linked.get(file)
         if first is None:
             self._bounds.remember(entry.path)
-            self._linked[entry.status.st_ino] = entry.path
+            self._linked[file] = entry.path
         return first
 
     def _file(self, entry: Entry) -> None:

@@ -15,7 +15,7 @@ import os
 import resource
 import signal
 import sys
-from typing import Final
+from typing import Final, NoReturn
 
 from services.hands.archive.bounds import ArchiveRefused, Bounds
 from services.hands.archive.pack import Packer
@@ -34,10 +34,11 @@ def main() -> None:
     """Does what the arguments say."""
     what, directory, owner, entries, data, *more = sys.argv[1:]
     libc = ctypes.CDLL(None, use_errno=True)
-    _become(owner, libc)
+    signal.signal(signal.SIGTERM, _end)
     os.umask(0o077)
     root, bounds = int(directory), Bounds(int(entries), int(data))
     try:
+        _become(owner, libc)
         told = _pack(root, bounds, more[0]) if what == "pack" else _unpack(root, bounds, libc)
     except ArchiveRefused as refusal:
         told = {"refused": str(refusal)}
@@ -47,6 +48,11 @@ def main() -> None:
         told = {"refused": "it takes too much memory"}
     sys.stderr.write(json.dumps(told) + "\n")
     sys.stderr.flush()
+
+
+def _end(*_: object) -> NoReturn:
+    """Ends in order: a directory that was opened up for reading is closed again."""
+    raise SystemExit(1)
 
 
 def _become(owner: str, libc: ctypes.CDLL) -> None:
@@ -60,7 +66,7 @@ def _become(owner: str, libc: ctypes.CDLL) -> None:
         # and those are in sandboxes, which do not see it.
         libc.prctl(_SET_DUMPABLE, 1, 0, 0, 0)
     libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -107,9 +107,7 @@ class _Walker:
         handle = os.open(name, _LOOK, dir_fd=directory)
         try:
             status = os.fstat(handle)
-            if status.st_dev != self.device:
-                self.left_out.add("mount", path)
-            elif stat.S_ISLNK(status.st_mode):
+            if stat.S_ISLNK(status.st_mode):
                 yield Entry(path, status, handle)
             elif stat.S_ISREG(status.st_mode):
                 yield from _file(directory, name, handle, path, self.left_out)
@@ -126,6 +124,11 @@ class _Walker:
         descriptor, before = _opened(directory, name, handle, _ENTER, _MAY_ENTER)
         if descriptor is None:
             self.left_out.add("unreadable directory", path)
+            return
+        # Of directories alone: on an overlay, files have numbers of the layers below.
+        if os.fstat(descriptor).st_dev != self.device:
+            os.close(descriptor)
+            self.left_out.add("mount", path)
             return
         self.stack.append(_Open(path, descriptor, _names(descriptor), before))
         if len(self.stack) > MAX_DEPTH:

@@ -26,6 +26,7 @@ _PROGRAM: Final = (
 _PACKAGES: Final = Path(__file__).parents[3]
 _CHUNK: Final = 256 * 1024
 _REPORT: Final = 64 * 1024
+_END_SECONDS: Final = 1.0
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -119,6 +120,9 @@ class Archiver:
         try:
             yield process, report
         finally:
+            if not report.done():
+                process.terminate()
+                await asyncio.wait([report], timeout=_END_SECONDS)
             if not report.done():
                 process.kill()
             with suppress(ArchiveFailed):

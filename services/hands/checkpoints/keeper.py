@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _FIRST_RETRY: Final = 5.0  # s
 _LAST_RETRY: Final = 300.0  # s
-_NEVER: Final = 3600.0  # s
 
 _log = structlog.get_logger("hands.checkpoints")
 
@@ -78,6 +77,8 @@ class Keeper:
         self._used: set[str] = set()
         self._due: dict[str, float] = {}
         self._failures: dict[str, int] = {}
+        self._away = 0
+        self._resume_at = 0.0
         self._running: dict[str, asyncio.Task[None]] = {}
         self._restoring = asyncio.Semaphore(2 * pace.at_once)
         self._wake = asyncio.Event()
@@ -184,6 +185,8 @@ class Keeper:
 
     def _take_due(self, now: float | None) -> float | None:
         """Starts what is due at that time, or at any; seconds until the next is, if one is."""
+        if now is not None and now < self._resume_at:
+            return self._resume_at - now
         for where, at in sorted(self._due.items(), key=lambda item: item[1]):
             if len(self._running) >= self._pace.at_once:
                 break  # one that ends wakes the loop
@@ -218,10 +221,16 @@ class Keeper:
             _log.exception("checkpoint_failed", session_id=session_of(where))
         else:
             self._failures.pop(where, None)
+            self._away = 0
 
     def _failed(self, where: str, failure: TakeFailed) -> None:
-        count = self._failures[where] = self._failures.get(where, 0) + 1
+        if failure.away:
+            count = self._away = self._away + 1
+        else:
+            count = self._failures[where] = self._failures.get(where, 0) + 1
         pause = min(_FIRST_RETRY * 2 ** min(count - 1, 10), _LAST_RETRY)
+        if failure.away:
+            self._resume_at = self._clock.monotonic() + pause
         _log.warning(
             "checkpoint_not_taken",
             session_id=session_of(where),

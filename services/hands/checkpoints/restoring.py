@@ -79,10 +79,12 @@ class Restorer:
         try:
             pieces = _checked(self.objects.read(checkpoint.name, checkpoint.size), checkpoint)
             fingerprint = await self.archiver.unpack(volume, pieces)
-            # First: without its volume it says nothing, but a volume that it does not know is old.
+            # In this order: whatever volume is at the address, its origin is never a newer one's.
+            if (old := self.workspaces.find(where)) is not None:
+                await self.workspaces.remove(old)
             origin = Origin(self.ids("vol"), checkpoint.id, fingerprint)
             await asyncio.to_thread(self.origins.write, where, origin)
-            await self.workspaces.replace(where, volume)
+            await self.workspaces.place(where, volume)
         except BaseException:
             await self.workspaces.remove(volume)
             raise

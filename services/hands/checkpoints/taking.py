@@ -34,11 +34,14 @@ _log = structlog.get_logger("hands.checkpoints")
 
 
 class TakeFailed(Exception):  # noqa: N818  # something that happens
-    """No checkpoint was taken. `lasting`: nor will one be before the workspace changes."""
+    """No checkpoint was taken. `lasting`: nor will one be before the workspace changes; `away`: nor
+    of any other workspace, as long as the store or the database is away.
+    """
 
-    def __init__(self, why: str, *, lasting: bool) -> None:
+    def __init__(self, why: str, *, lasting: bool, away: bool) -> None:
         super().__init__(why)
         self.lasting = lasting
+        self.away = away
 
 
 class _Overtaken(Exception):  # noqa: N818  # something that happens
@@ -72,7 +75,8 @@ class Taker:
         except (ArchiveFailed, ObjectsAway, DroverError, OSError) as error:
             self.metrics.count("take", "failed", 0)
             lasting = isinstance(error, ArchiveFailed) and error.lasting
-            raise TakeFailed(str(error), lasting=lasting) from error
+            away = isinstance(error, ObjectsAway | DroverError)
+            raise TakeFailed(str(error), lasting=lasting, away=away) from error
         else:
             self._end(where, "unchanged" if size is None else "done", began, size or 0)
 

@@ -20,6 +20,7 @@ from tests.doubles.hands_keeping import QUICK, Keeping, keeping
 from tests.doubles.hands_waiting import eventually
 from tests.doubles.s3 import S3, running_s3
 
+WORKSPACES = "services.hands.workspace.Workspaces"
 NEVER = Pace(idle_seconds=3600.0, stop_seconds=0.0)
 
 
@@ -210,6 +211,43 @@ async def test_machine_that_comes_back_with_an_older_workspace_gets_the_newer(
         assert machines.stored() == stored
         assert only(await one.volume()) == "new"
         assert await one.rows.newest("sesn_1") is not None
+
+
+async def test_machine_that_dies_while_it_replaces_an_older_workspace_does_not_keep_it(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with machines.start() as one:
+        await one.work(text="old")
+        await taken(one)
+    async with machines.start("two") as two:
+        await two.work(text="new")
+        await taken(two)
+    for step in ("services.hands.checkpoints.origins.Origins.write", f"{WORKSPACES}.place"):
+        async with machines.start(pace=NEVER) as one:
+            with monkeypatch.context() as patched:
+                patched.setattr(step, dies)
+                with pytest.raises(BackendUnavailable, match="power"):
+                    await one.keeper.before_start("sesn_1")
+    async with machines.start(pace=NEVER) as one:
+        assert only(await one.volume()) == "new"
+
+
+def dies(*_: object) -> None:
+    raise OSError("the power is off")
+
+
+async def test_store_that_is_away_is_not_asked_for_each_workspace(machines: Machines) -> None:
+    machines.s3.status = 403
+    async with machines.start() as one:
+        for number in range(6):
+            await one.work(f"sesn_{number}")
+        await eventually(lambda: one.count("take", "failed") == QUICK.at_once)
+        await eventually(lambda: not one.keeper._running)
+        assert one.keeper._take_due(one.keeper._clock.monotonic()) > 1.0
+        assert len(one.keeper._due) == 6
+        machines.s3.status = 0
+        await one.keeper.close()
+        assert one.count("take", "done") == 6
 
 
 async def test_workspace_of_this_machine_is_left_as_it_is(machines: Machines) -> None:

@@ -147,6 +147,24 @@ async def test_process_that_is_killed_stores_nothing(volume: Volume) -> None:
     assert not failed.value.lasting
 
 
+async def test_directory_that_was_opened_up_is_closed_again_when_nobody_reads_on(
+    volume: Volume,
+) -> None:
+    shut = volume.root / "workspace" / "shut"
+    shut.mkdir()
+    (shut / "data").write_bytes(os.urandom(4 * MIB))
+    owned(volume.root)
+    shut.chmod(0o000)
+
+    async def store(pieces: AsyncIterator[bytes]) -> None:
+        await anext(pieces)
+        raise LookupError("the store is away")
+
+    with pytest.raises(LookupError):
+        await archiver().pack(volume, "", store)
+    assert shut.stat().st_mode & 0o777 == 0
+
+
 async def test_refusal_reaches_the_store_as_a_failure(volume: Volume) -> None:
     (volume.root / "workspace" / "data").write_bytes(os.urandom(2 * MIB))
 
