@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from catalogue.sandboxes import MEASURES
 from chassis.errors import DroverError, Reason
 from services.hands.domain.limits import MIB, Limits
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
     from drover.environment.v1.environment_pb2 import EnvironmentConfig, SandboxLimits
 
-_MANAGERS = ("apt", "cargo", "gem", "go", "npm", "pip")
+_LEAST: Final = {measure.name: measure.least for measure in MEASURES}
+_MANAGERS: Final = ("apt", "cargo", "gem", "go", "npm", "pip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,7 @@ class Wanted:
     @classmethod
     def of(cls, limits: SandboxLimits) -> Wanted:
         """What a message asks for."""
-        return cls(**{name: getattr(limits, name) for name in MEASURES})
-
-
-MEASURES: Final = tuple(Wanted.__dataclass_fields__)
+        return cls(**{name: getattr(limits, name) for name in _LEAST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +79,9 @@ class Standard:
         if wanted == Wanted():
             return self.limits
         granted: dict[str, float] = {}
-        for name in MEASURES:
+        for name, least in _LEAST.items():
             if asked := getattr(wanted, name):
-                value = min(asked, self.ceilings.get(name, asked))
+                value = max(least, min(asked, self.ceilings.get(name, asked)))
                 whole = name.removesuffix("_mib")
                 granted[name if whole == name else f"{whole}_bytes"] = (
                     value if whole == name else int(value) * MIB

@@ -108,6 +108,7 @@ async def test_unknown_and_foreign_environments_have_their_error_code(environmen
             },
             "metadata.drover.sandbox: ",
         ),
+        ({"metadata": {"drover.memory_mib": "1"}}, "metadata.drover.memory_mib: must be a whole"),
         ({"config": limited("ok.example", "*.com")}, "config.networking.allowed_hosts.1: "),
         ({"config": limited("10.0.0.1")}, "config.networking.allowed_hosts.0: "),
         ({"config": packaged(pip=["--index-url=evil"])}, "config.packages.pip.0: "),

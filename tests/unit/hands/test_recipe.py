@@ -51,3 +51,9 @@ def test_ceilings_do_not_bound_the_installations_own_limits() -> None:
     own = replace(STANDARD, limits=Limits(memory_bytes=32_768 * MIB))
     assert own.blueprint(DEFAULT).limits.memory_bytes == 32_768 * MIB
     assert own.blueprint(Recipe(wanted=Wanted(cpus=1))).limits.memory_bytes == 32_768 * MIB
+
+
+@pytest.mark.parametrize("cpus", [-1.0, 1e-9, float("nan")])
+def test_limit_with_which_no_sandbox_could_run_is_the_least_that_is_of_use(cpus: float) -> None:
+    made = STANDARD.blueprint(Recipe(wanted=Wanted(cpus=cpus, memory_mib=1))).limits
+    assert (made.cpus, made.memory_bytes) == (0.1, 64 * MIB)
