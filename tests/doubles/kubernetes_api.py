@@ -9,8 +9,7 @@ import asyncio
 import json
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -310,11 +309,13 @@ async def _until_error(
 
 def _selected(made: dict[str, Any], query: dict[str, str]) -> bool:
     labels = made["metadata"].get("labels", {})
-    wanted = dict(part.split("=", 1) for part in query.get("labelSelector", "").split(",") if part)
-    if any(labels.get(name) != value for name, value in wanted.items()):
-        return False
-    field = dict(part.split("=", 1) for part in query.get("fieldSelector", "").split(",") if part)
-    about = made.get("involvedObject", {}).get("name")
-    with suppress(KeyError):
-        return bool(field["involvedObject.name"] == about)
-    return True
+    fields = {"involvedObject.name": made.get("involvedObject", {}).get("name")}
+    fields["type"] = made.get("type")
+    return _match(query.get("labelSelector", ""), labels) and _match(
+        query.get("fieldSelector", ""), fields
+    )
+
+
+def _match(selector: str, has: Mapping[str, object]) -> bool:
+    wanted = dict(part.split("=", 1) for part in selector.split(",") if part)
+    return all(has.get(name) == value for name, value in wanted.items())

@@ -106,6 +106,9 @@ class Objects:
             unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
             pod["status"]["conditions"] = [{**unscheduled, "message": full}]
             self.changed("MODIFIED", "pods", pod)
+            event = {"metadata": {"name": f"{name}.1"}, "involvedObject": {"name": name}}
+            event |= {"type": "Warning", "message": "FailedScheduling: no room"}
+            self.put("events", NAMESPACE, event)
             return
         if image in self.empty_images:
             lacking = 'exec: "python3": executable file not found in $PATH'

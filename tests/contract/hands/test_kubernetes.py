@@ -212,6 +212,7 @@ async def test_pod_that_no_node_takes_is_given_up_and_it_is_said_what_it_waited_
     cluster.do(lambda server: setattr(server, "node_full", True))
     why = await refused(sandboxes, tmp_path, start_seconds=0.3)
     assert "did not run within 0.3 s: Unschedulable: 0/1 nodes are available" in why
+    assert "(FailedScheduling: no room)" in why
     assert cluster.pods() == []
 
 
@@ -376,6 +377,16 @@ async def test_watch_that_fails_is_begun_anew(
     assert await hands.bash("echo fine", session_id="sesn_2") == "fine"
     await hands.executor.release("sesn_1")
     assert len(cluster.pods()) == 1
+
+
+async def test_watch_that_is_silent_holds_nothing_up_for_long(
+    hands: HandsStack, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.hands.backends.kubernetes.pods._LOOK_SECONDS", 0.1)
+    cluster.fail("GET", r"/pods\?watch", -1)
+    assert await hands.bash("echo fine") == "fine"
+    await hands.executor.release("sesn_1")
+    assert cluster.pods() == []
 
 
 async def test_cancelled_start_leaves_no_pod(
