@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -60,13 +60,20 @@ def killed_for_memory(group: Path) -> bool:
 
 
 @contextmanager
-def without_descriptors(*pids: int, spare: int = 0) -> Iterator[None]:
-    """Processes that can open nothing more, or only so many; what is open stays open."""
+def without_descriptors(*pids: int, spare: int = 0) -> Iterator[Callable[[], None]]:
+    """Processes that can open nothing more, or only so many; what is open stays open.
+
+    Yields what does it again, for a process that has closed something meanwhile.
+    """
     before = {pid: resource.prlimit(pid, resource.RLIMIT_NOFILE) for pid in pids}
-    try:
+
+    def starve() -> None:
         for pid, (_, hard) in before.items():
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (_free(pid, spare), hard))
-        yield
+
+    try:
+        starve()
+        yield starve
     finally:
         for pid, limits in before.items():
             with suppress(ProcessLookupError):
