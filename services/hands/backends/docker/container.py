@@ -29,6 +29,7 @@ _MASKED: Final = (
     *("/sys/firmware", "/sys/devices/virtual/powercap"),
     *("/proc/cmdline", "/proc/interrupts", "/proc/key-users"),
 )
+_READ_ONLY: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 _BILLION: Final = 1_000_000_000
 # A kernel in user space has threads of its own, which count: with too few it dies at its start.
 _RUNTIME_THREADS: Final = 256
@@ -73,6 +74,7 @@ def configuration(
         "IpcMode": "private",
         "CgroupnsMode": "private",
         "MaskedPaths": [*_MASKED],
+        "ReadonlyPaths": [*_READ_ONLY],
         "PidsLimit": limits.processes,
         "Memory": limits.memory_bytes,
         "NanoCpus": int(min(limits.cpus, machine.processors) * _BILLION),
@@ -125,7 +127,9 @@ _COMPARED: Final = (
     *("NetworkMode", "Privileged", "CapDrop", "ReadonlyRootfs", "PidsLimit", "Memory", "NanoCpus"),
     *("UsernsMode", "IpcMode", "CgroupnsMode", "MemorySwap", "Runtime"),
 )
-_EMPTY: Final = ("CapAdd", "Devices", "DeviceRequests", "GroupAdd", "VolumesFrom", "PidMode")
+_EMPTY: Final = (
+    *("CapAdd", "Devices", "DeviceRequests", "GroupAdd", "VolumesFrom", "PidMode", "UTSMode"),
+)
 
 
 def weaker(wanted: Mapping[str, Any], inspected: Mapping[str, Any]) -> Sequence[str]:
@@ -137,10 +141,12 @@ def weaker(wanted: Mapping[str, Any], inspected: Mapping[str, Any]) -> Sequence[
         if key in asked and has.get(key) != asked[key]
     ]
     found += [f"{key} is {json.dumps(has[key])}" for key in _EMPTY if has.get(key)]
-    masked = set(has.get("MaskedPaths") or [])
-    found += [f"{path} is not masked" for path in asked["MaskedPaths"] if path not in masked]
+    for key, what in (("MaskedPaths", "masked"), ("ReadonlyPaths", "read-only")):
+        hidden = set(has.get(key) or [])
+        found += [f"{path} is not {what}" for path in asked[key] if path not in hidden]
     options = has.get("SecurityOpt") or []
-    if not any(option in {"no-new-privileges", "no-new-privileges:true"} for option in options):
+    unprivileged = {"no-new-privileges", "no-new-privileges:true"}.intersection(options)
+    if not unprivileged or any("unconfined" in option for option in options):
         found.append(f"SecurityOpt is {json.dumps(options)}")
     if (inspected.get("Config") or {}).get("User") != wanted["User"]:
         found.append("User is another")

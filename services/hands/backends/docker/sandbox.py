@@ -75,6 +75,8 @@ class DockerSandbox:
             if self._cleaned is None:
                 # One that was cut off goes on: it is ended now, not waited for.
                 why = await self._why() if self._stream.let_go else ""
+                # Nobody reads any more, and an engine waits for who does not.
+                self.writer.transport.abort()
                 gone = await self._removed()
                 self._cleaned = why or ("" if gone else "its container engine is away")
                 self._clean(removed=gone)
