@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.doubles import soak
+from tests.doubles.hands_stack import RUNTIMES, HandsStack, Sandboxes, chosen
 from tests.doubles.postgres import Cluster, running_cluster
 from tests.e2e.stack import Stack, running_stack
 
@@ -41,3 +44,16 @@ def either_stack(request: pytest.FixtureRequest) -> Stack:
     """A stack on SQLite, and then one on PostgreSQL."""
     stack: Stack = request.getfixturevalue(request.param)
     return stack
+
+
+@pytest.fixture(params=["local", "docker", *(RUNTIMES if soak.share(1) >= 1 else ())])
+def sandboxes(request: pytest.FixtureRequest) -> Sandboxes:
+    """Each kind of sandbox of this machine; those that are slow to start in long runs."""
+    return chosen(request)
+
+
+@pytest.fixture
+async def hands(sandboxes: Sandboxes, tmp_path: Path) -> AsyncIterator[HandsStack]:
+    """Sandboxes that may be broken."""
+    async with sandboxes.stack(tmp_path) as stack:
+        yield stack

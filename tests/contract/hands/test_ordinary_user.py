@@ -43,9 +43,13 @@ def place() -> Iterator[Path]:
     "suite",
     [
         ("tests/contract/hands/test_backend.py", "tests/contract/hands/test_tools.py"),
-        ("tests/adversarial/hands",),
+        ("tests/adversarial/sandbox",),
+        (
+            "tests/fault/test_f7_sandbox_that_hangs.py",
+            "tests/fault/test_f9_strange_bytes.py",
+        ),
     ],
-    ids=["contract", "adversarial"],
+    ids=["contract", "adversarial", "fault"],
 )
 def test_suite_passes_as_an_ordinary_user(suite: tuple[str, ...], place: Path) -> None:
     program = Path(os.path.realpath(sys.executable)).relative_to(sys.base_prefix)

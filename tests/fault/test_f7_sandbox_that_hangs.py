@@ -1,0 +1,74 @@
+"""F7: a sandbox hangs for ever, forks, ignores every signal: its deadline ends it all the same."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from drover.hands.v1.hands_service_pb2 import VERDICT_OUTCOME_UNKNOWN
+from tests.doubles.hands_stack import HandsStack, running, text
+from tests.doubles.hands_waiting import eventually
+
+_DEADLINE = 0.5
+_DEAF = (
+    "import signal, time\n"
+    "for number in range(1, 65):\n"
+    "    try:\n"
+    "        signal.signal(number, signal.SIG_IGN)\n"
+    "    except (OSError, ValueError):\n"
+    "        pass\n"
+    "while True:\n"
+    "    time.sleep(1)\n"
+)
+_HANGS = {
+    "sleeps": "sleep 1000",
+    "spins": "while :; do :; done",
+    "ignores signals": "trap '' TERM INT HUP QUIT; python3 /workspace/deaf.py",
+    "forks": "f() { f | f & }; f; while :; do :; done",
+    "has left its group": "setsid python3 /workspace/deaf.py & setsid setsid sleep 1000 & wait",
+    "stops its shell": "kill -STOP $$; sleep 1000",
+    "waits for input": "cat <>fifo",
+}
+
+
+async def test_call_ends_within_a_second_of_its_deadline_and_takes_all_along(
+    hands: HandsStack,
+) -> None:
+    await hands.run("write", file_path="/workspace/deaf.py", content=_DEAF)
+    await hands.bash("mkfifo fifo")
+    for name, command in _HANGS.items():
+        idle = hands.processes()
+        started = time.monotonic()
+        result = await hands.run("bash", command=command, timeout_ms=int(_DEADLINE * 1000))
+        assert time.monotonic() - started < _DEADLINE + 1, name
+        assert result.is_error, name
+        assert "timed out" in text(result) or result.verdict == VERDICT_OUTCOME_UNKNOWN, name
+        left = await hands.bash("pgrep sleep; pgrep -f /workspace/deaf.py; :")
+        assert [word for word in left.split() if word.isdigit()] == [], name
+        assert len(hands.processes()) <= len(idle) + 1, name
+
+
+async def test_agent_that_is_stopped_is_ended_within_a_second_of_the_deadline(
+    hands: HandsStack,
+) -> None:
+    await hands.bash("true")
+    processes = hands.processes()
+    started = time.monotonic()
+    result = await hands.run("bash", command="kill -STOP $PPID; sleep 1000", timeout_ms=300)
+    assert time.monotonic() - started < 1.3
+    assert result.verdict == VERDICT_OUTCOME_UNKNOWN
+    await eventually(lambda: not any(map(running, processes)), 2.0)
+    assert (await hands.bash("echo fine")).startswith("fine")
+
+
+async def test_search_that_never_ends_is_ended(
+    hands: HandsStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.hands.domain.toolset.SEARCH_SECONDS", _DEADLINE)
+    await hands.run("write", file_path="x", content="a" * 40 + "b\n")
+    started = time.monotonic()
+    result = await hands.run("grep", pattern="(a+)+$")
+    assert time.monotonic() - started < _DEADLINE + 1
+    assert text(result) == f"grep: timed out after {_DEADLINE}s"
+    assert await hands.bash("echo fine") == "fine"
