@@ -135,7 +135,7 @@ def test_all_that_a_pod_may_use_is_bounded() -> None:
     assert resources["limits"] == {
         "memory": str(512 * MIB),
         "cpu": "1500m",
-        "ephemeral-storage": str(256 * MIB),
+        "ephemeral-storage": str(1024 * MIB),
     }
     assert resources["requests"]["memory"] == str(256 * MIB)
 

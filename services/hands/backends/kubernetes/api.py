@@ -27,7 +27,6 @@ CORE: Final = "/api/v1"
 NETWORKING: Final = "/apis/networking.k8s.io/v1"
 _AUTHORIZATION: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
 _PUT_OFF: Final = frozenset((429, 503))
 _PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 5.0
@@ -95,16 +94,19 @@ class ClusterApi:
         answer = await self._call("GET", self._path("pods"), {"labelSelector": selector})
         return list(answer.get("items") or ())
 
-    async def delete_pod(self, name: str) -> None:
-        """Has a pod ended. It is there until its node says that nothing of it runs any more.
+    async def delete_pod(self, name: str) -> bool:
+        """Has a pod ended; False if there is none.
 
-        Not at once, with a grace of 0: the API server would forget it while it runs.
+        It is there until its node says that nothing of it runs any more. Not with a grace of 0,
+        which would have the API server forget it while it runs.
         """
         try:
             await self._call("DELETE", self._path("pods", name), {"gracePeriodSeconds": "1"})
         except ClusterRefused as refusal:
-            if refusal.status not in {_NOT_FOUND, _CONFLICT}:
+            if refusal.status != _NOT_FOUND:
                 raise
+            return False
+        return True
 
     async def events(self, pod_name: str) -> Sequence[str]:
         """What the cluster noted of a pod, oldest first."""

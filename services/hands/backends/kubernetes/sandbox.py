@@ -107,7 +107,8 @@ async def removed(api: ClusterApi, pods: Pods, name: str) -> bool:
         async with asyncio.timeout(_GONE_SECONDS):
             while not pods.last(name).gone:
                 try:
-                    await api.delete_pod(name)
+                    if not await api.delete_pod(name):
+                        return True
                     await pods.until(name, _gone)
                 except BackendUnavailable as error:
                     why = str(error)

@@ -45,7 +45,7 @@ class ClusterOptions(Settings):
         default=0.1, gt=0, description="Processors of a node set aside for one sandbox's pod."
     )
     kubernetes_disk_mib: int = Field(
-        default=256, ge=64, description="A node's disk for one pod's log and all that is its own."
+        default=1024, ge=64, description="A node's disk for one pod's log and all that is its own."
     )
     kubernetes_start_seconds: float = Field(
         default=60.0,
@@ -89,7 +89,7 @@ class ClusterSettings:
     pull_secret: str = ""
     requested_memory: int = 256 * _MIB
     requested_cpus: float = 0.1
-    disk: int = 256 * _MIB
+    disk: int = 1024 * _MIB
     start_seconds: float = 60.0
     pod_seconds: int = 604_800
     pod_security: PodSecurity = "baseline"

@@ -91,10 +91,10 @@ class Channels(asyncio.StreamReaderProtocol):
         self._end()
         super().eof_received()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """The connection is gone."""
         self._end()
-        super().connection_lost(exc)
+        super().connection_lost(None)  # however it went: what was said before is heard
 
     def _end(self) -> None:
         self.ended.set()
