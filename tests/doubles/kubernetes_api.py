@@ -293,7 +293,8 @@ class ApiServer(Objects):
 
 
 def _check(headers: dict[str, str]) -> None:
-    if headers.get("authorization") != f"Bearer {TOKEN}":
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if (scheme.lower(), token) != ("bearer", TOKEN):
         raise Refusal(401, "Unauthorized", "Unauthorized")
 
 

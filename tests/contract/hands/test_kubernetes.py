@@ -23,7 +23,7 @@ from services.hands.domain.protections import Protection
 from services.hands.domain.recipe import Recipe
 from tests.doubles.hands_stack import SMALL, HandsStack, Sandboxes, hands_stack, running, text
 from tests.doubles.hands_waiting import eventually
-from tests.doubles.kubernetes_api import ApiServer
+from tests.doubles.kubernetes_api import TOKEN, ApiServer
 from tests.doubles.kubernetes_cluster import Cluster, running_cluster
 from tests.doubles.kubernetes_objects import NAMESPACE
 
@@ -128,6 +128,22 @@ async def test_all_of_it_goes_by_tls_and_only_with_a_certificate_that_is_trusted
         (tmp_path / "other").write_text(re.sub(", certificate-authority: '.*?'", "", text_of))
         why = await refused(sandboxes, tmp_path, config=str(tmp_path / "other"))
         assert "shows a certificate that is not trusted" in why
+
+
+async def test_service_account_of_ones_own_pod_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_cluster(tmp_path, tmp_path, tls=True) as cluster:
+        (tmp_path / "token").write_text(TOKEN)
+        place = "kubernetes.config.incluster_config.SERVICE_"
+        monkeypatch.setattr(f"{place}TOKEN_FILENAME", str(tmp_path / "token"))
+        monkeypatch.setattr(f"{place}CERT_FILENAME", str(tmp_path / "certificate.pem"))
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(cluster.do(lambda server: server.port)))
+        sandboxes = Sandboxes("kubernetes", cluster=cluster)
+        backend = sandboxes.backend(tmp_path / "hands", config=None)
+        async with hands_stack(tmp_path, backend=backend) as hands:
+            assert await hands.bash("echo fine") == "fine"
 
 
 async def test_pod_that_admission_made_weaker_is_ended_before_anything_runs(
