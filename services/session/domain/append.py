@@ -310,8 +310,8 @@ class _Step:
     def _see_to_work(self, tx: Transaction) -> None:
         if self.state.ended:
             queue.end(tx, self.state)
-        elif any(call.awaited for call in self.opened.values()):
-            self.work = queue.see_to(tx, self.state, self.ids)
+        elif opened := sum(call.awaited for call in self.opened.values()):
+            self.work = queue.see_to(tx, self.state, self.ids, opened=opened)
 
     def acknowledge(
         self,

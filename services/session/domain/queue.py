@@ -43,15 +43,25 @@ def digest_of(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def see_to(tx: Transaction, state: SessionState, ids: IdSource) -> str:
+def see_to(tx: Transaction, state: SessionState, ids: IdSource, *, opened: int = 0) -> str:
     """Queues work for a session that needs a worker and has none coming.
+
+    `opened` of its calls were opened just now. Where those are all, a worker that was asked to stop
+    has nothing left to do for it, and the next one need not wait until it has.
 
     Answers the environment whose workers are to hear of it; empty where there is nothing new.
     """
-    if not needs_worker(state) or tx.live_work(state.id) is not None:
+    if not needs_worker(state):
         return ""
-    item = made(state, tx.details(state.id).environment_id, ids, tx.now())
-    tx.add_work(item)
+    item = tx.live_work(state.id)
+    if item is None:
+        item = made(state, tx.details(state.id).environment_id, ids, tx.now())
+        tx.add_work(item)
+    elif item.state is WorkState.STOPPING and state.unanswered == opened:
+        item.queue_again(tx.now())
+        tx.save_work(item)
+    else:
+        return ""
     return item.environment_id
 
 

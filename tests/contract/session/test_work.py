@@ -356,6 +356,38 @@ async def test_item_that_is_stopped_with_no_call_open_has_stopped(session):
     assert refusal.value.reason is Reason.CONFLICT
 
 
+async def test_next_message_does_not_wait_for_a_worker_that_was_asked_to_stop(session):
+    await session.create(message())
+    await session.work()
+    await session.turn(said("well", "e1"), idle())
+    before, _ = await session.stop(force=False)
+    assert before.state is WorkState.STOPPING
+    assert (await session.accept(message())).work == "env_1"
+    after = await session.live()
+    assert (after.id, after.state, after.token) == (before.id, WorkState.QUEUED, None)
+
+
+async def test_call_that_opens_does_not_wait_for_a_worker_that_was_asked_to_stop(session):
+    await session.create(message())
+    await session.work()
+    await session.hold()
+    await session.append(running())
+    await session.stop(force=False)
+    assert (await session.append(custom_use("call_1"))).work == "env_1"
+    assert (await session.live()).state is WorkState.QUEUED
+
+
+async def test_worker_that_was_asked_to_stop_may_finish_the_call_it_is_at(session):
+    await session.create(message())
+    await session.work()
+    await session.turn(custom_use("call_1"), custom_use("call_2"), idle("call_1", "call_2"))
+    await session.stop(force=False)
+    assert (await session.accept(custom_result("call_1"))).work == ""
+    assert (await session.live()).state is WorkState.STOPPING
+    assert (await session.accept(custom_result("call_2"))).work == "env_1"
+    assert (await session.live()).state is WorkState.QUEUED
+
+
 async def lapse(session, at=1):
     """Has the lease of the session's item run out, and looks."""
     found = dataclasses.replace(await session.live(), lease_expires_at=at)

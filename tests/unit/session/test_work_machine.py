@@ -61,11 +61,13 @@ class Work(RuleBasedStateMachine):
 
     def change(self, fn):
         item = self.live()
-        before = item.state
-        after = self.world.do(lambda tx: queue.change(tx, item, fn))
-        if after.state is WorkState.QUEUED and before is not WorkState.QUEUED:
+        return self.world.do(lambda tx: queue.change(tx, item, fn))
+
+    @invariant()
+    def note_what_was_queued_again(self):
+        item = self.live()
+        if item is None or (item.state is WorkState.QUEUED and not item.handed_out):
             self.good = None
-        return after
 
     def lives(self):
         return self.live() is not None
@@ -152,9 +154,7 @@ class Work(RuleBasedStateMachine):
     def time_passes(self, seconds):
         self.world.clock.move(seconds)
         for item in self.world.store.run(lambda tx: tx.lapsed_work(9), keep=False):
-            taken = self.world.do(lambda tx, item=item: queue.lapse(tx, item))
-            if taken.state is WorkState.QUEUED:
-                self.good = None
+            assert self.world.do(lambda tx, item=item: queue.lapse(tx, item))
 
     # what holds
 
@@ -182,5 +182,5 @@ class Work(RuleBasedStateMachine):
 
 def test_a_session_with_an_open_call_has_work_that_one_worker_has_or_will_get():
     run_state_machine_as_test(
-        Work, settings=settings(max_examples=25, stateful_step_count=30, deadline=None)
+        Work, settings=settings(max_examples=30, stateful_step_count=30, deadline=None)
     )
