@@ -108,12 +108,11 @@ async def _drop(process: asyncio.subprocess.Process) -> None:
         pass
 
 
-def memory(pids: set[int], *, shared: bool = True) -> float:
-    """MiB that processes keep in memory; what they share with others counts in part, or not."""
+def memory(pids: set[int]) -> float:
+    """MiB that processes keep in memory; what several of them share is counted once in all."""
     total = 0
     for pid in pids:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name in ({"Pss"} if shared else {"Private_Clean", "Private_Dirty"}):
-                total += int(value.split()[0])
+            if line.startswith("Pss:"):
+                total += int(line.split()[1])
     return total / 1024

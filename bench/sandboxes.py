@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+from bench import turns
 from bench.bare_sandboxes import Bubblewrap, Containers, bare_bubblewrap, in_turn, spawn
 from bench.hands_process import Hands, memory, running_hands
 from bench.report import Report
+from bench.stack import running_stack
 from bench.statistics import Distribution
 from tests.doubles.docker_engine import lacking, reserved
 
@@ -24,6 +26,7 @@ async def measure(report: Report, *, scale: float) -> None:
     """Local sandboxes, and containers where an engine can be started."""
     await _local(report, scale)
     await _memory(report)
+    await _sessions(report, scale)
     if why := lacking():
         print(f"no container is measured: {why}")
         return
@@ -79,6 +82,24 @@ async def _memory(report: Report) -> None:
         sandboxes = memory(_below(hands.pid) - others)
     report.figure("memory of an idle local sandbox", sandboxes / many, "MiB")
     report.figure("memory of the hands for each of them", grown / many, "MiB")
+
+
+async def _sessions(report: Report, scale: float) -> None:
+    many = max(200, int(2000 * scale))
+    async with running_stack() as stack:
+        connection = stack.connect()
+        body = await turns.prepare(connection)
+        pids = {int(path.read_text()) for path in (stack.data / "run").glob("*.pid")}
+
+        async def create(count: int) -> float:
+            for _ in range(count):
+                await connection.call("POST", "/v1/sessions", body)
+            return memory(pids)
+
+        before = await create(200)  # what is grown once has grown
+        grown = await create(many) - before
+        await connection.close()
+    report.figure("memory of all services for an idle session", grown / many * 1024, "KiB")
 
 
 def _ratio(
