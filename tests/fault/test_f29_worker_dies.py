@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import signal
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.doubles.messages_api import Reply, ToolUse, text, tools
-from tests.doubles.messages_wire import Request
+from tests.doubles.messages_api import ToolUse, text, tools
 from tests.doubles.soak import limit, share
-from tests.e2e.driving import history, send, texts
+from tests.e2e.driving import send, texts
 from tests.e2e.stack import Stack, running_stack
 from tests.e2e.workers import Desk, desk
+from tests.fault.jobs import CALL_SECONDS, Jobs
 
 LEASE_SECONDS: Final = 4
-CALL_SECONDS: Final = 0.4
 WHOLE: Final = share(1) >= 1
 SESSIONS: Final = round(share(50)) if WHOLE else 8
 WORKERS: Final = 6 if WHOLE else 3
@@ -49,21 +46,6 @@ def bench(short_stack: Stack, tmp_path: Path) -> Iterator[Desk]:
     short_stack.model.reset()
     with desk(short_stack, tmp_path) as opened:
         yield opened
-
-
-def command(job: str, number: int) -> str:
-    """What a call does: it leaves a mark, takes its time, and says which it was."""
-    return f"echo {number} $PPID >> ran-{job}; sleep {CALL_SECONDS}; echo did {job}.{number}"
-
-
-def answer(request: Request) -> Reply:
-    """The model's part of every job: some rounds of calls, and then an end."""
-    job = re.findall(r"job (\d+)", request.newest_user_text)[-1]
-    made = sum(message["role"] == "assistant" for message in request.body["messages"])
-    if made == ROUNDS:
-        return text(f"finished {job}")
-    pair = range(2 * made, 2 * made + 2)
-    return tools(*(ToolUse("bash", {"command": command(job, number)}) for number in pair))
 
 
 class Spree:
@@ -108,52 +90,23 @@ def kill(worker: subprocess.Popen[bytes]) -> None:
     worker.wait()
 
 
-def at_rest(bench: Desk, session_id: str) -> bool:
-    last = bench.client.beta.sessions.events.list(session_id, limit=1, order="desc").data[0]
-    return last.type == "session.status_idle" and last.stop_reason.type == "end_turn"
-
-
-def check(bench: Desk, job: str, session_id: str) -> int:
-    """Holds a job's log against what it was to do; answers how many calls were run again."""
-    log = history(bench.client, session_id)
-    assert texts(log, "agent.message") == [f"finished {job}"]
-    calls = {event.id: event for event in log if event.type == "agent.tool_use"}
-    results = [event for event in log if event.type == "user.tool_result"]
-    assert [event.tool_use_id for event in results if event.is_error] == []
-    assert Counter(event.tool_use_id for event in results) == dict.fromkeys(calls, 1)
-    for result in results:
-        number = calls[result.tool_use_id].input["command"].rpartition(".")[2]
-        assert result.content[0].text.strip() == f"did {job}.{number}"
-    marks = Counter((bench.folder / "work" / f"ran-{job}").read_text().split()[::2])
-    assert marks.keys() == {str(number) for number in range(2 * ROUNDS)}
-    return marks.total() - len(marks)
-
-
 @pytest.mark.timeout(limit(120))
 def test_sessions_end_well_whichever_workers_are_killed(bench: Desk) -> None:
-    bench.stack.model.default(answer)
+    jobs = Jobs(bench, SESSIONS, ROUNDS)
     started = time.monotonic()
-    jobs = {str(number): bench.session().id for number in range(SESSIONS)}
-    for job, session_id in jobs.items():
-        send(bench.client, session_id, f"job {job}")
+    jobs.begin()
     spree = Spree(bench, WORKERS, KILLS, seed=SESSIONS)
-    unfinished = list(jobs.values())
 
     def finished() -> bool:
         spree.strike()
-        if unfinished and at_rest(bench, unfinished[-1]):
-            unfinished.pop()
-        return not unfinished
+        return jobs.finished()
 
     bench.stack.wait_for(finished, "the end of all jobs", 5 * SESSIONS + 60)
     took = time.monotonic() - started
-    again = sum(check(bench, job, session_id) for job, session_id in jobs.items())
-    bench.stack.wait_for(
-        lambda: {item["state"] for item in bench.work(limit=100)} == {"stopped"},
-        "the end of all work",
-    )
+    again = jobs.check()
+    bench.stack.wait_for(jobs.no_work_is_left, "the end of all work")
     print(  # noqa: T201
-        f"{SESSIONS} sessions, {2 * ROUNDS * SESSIONS} calls, {WORKERS} workers, "
+        f"{SESSIONS} sessions, {jobs.calls} calls, {WORKERS} workers, "
         f"{spree.killed} killed, {again} calls run again, {took:.1f} s"
     )
     assert spree.killed >= KILLS // 2
