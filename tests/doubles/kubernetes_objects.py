@@ -84,6 +84,11 @@ class Objects:
         pod["status"] |= changes
         self.changed("MODIFIED", "pods", pod)
 
+    def overdue(self, name: str) -> None:
+        pod = self.pod(name)
+        assert pod is not None
+        self._expired(pod, self.containers[name])
+
     def evict(self, name: str, message: str) -> None:
         self.set_status(name, phase="Failed", reason="Evicted", message=message)
         self.containers[name].kill()
