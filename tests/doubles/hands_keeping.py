@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -28,6 +28,13 @@ from tests.doubles.databases import migrated
 from tests.doubles.standing import PromptExit
 
 QUICK = Pace(idle_seconds=0.02, at_once=2, stop_seconds=5.0)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Once it holds. Mostly another process is waited for, which needs the processor itself."""
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
 
 class Keeping:

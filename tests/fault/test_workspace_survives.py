@@ -16,7 +16,6 @@ import pytest
 
 from drover.hands.v1 import hands_service_pb2 as pb
 from services.hands.backends.docker.container import HAND
-from services.hands.backends.process import children
 from tests.doubles import odd_tree
 from tests.doubles.docker_engine import Engine, lacking
 from tests.doubles.s3 import S3, running_s3
@@ -99,16 +98,19 @@ def _last(checkpoint: bytes) -> str:
 
 
 async def end_sandbox(process: HandsProcess, engine: Engine | None) -> None:
-    """As a machine that is out of memory does, or a person who tidies up."""
+    """As a machine that is out of memory does, or a person who tidies up. There is another then."""
     request = pb.ProvisionRequest(session_id="sesn_1", generation=1)
     hand: pb.ProvisionResponse = await process.client.Provision(request)
     if engine is None:
-        for pid in children(process.process.pid):
-            os.kill(pid, signal.SIGKILL)
-        return
-    found = engine.docker("ps", "--quiet", "--filter", f"label={HAND}={hand.hand_id}").split()
-    assert found
-    engine.docker("rm", "--force", *found)
+        for thread in Path(f"/proc/{process.process.pid}/task").iterdir():
+            for pid in map(int, (thread / "children").read_text().split()):
+                os.kill(pid, signal.SIGKILL)
+    else:
+        label = f"label={HAND}={hand.hand_id}"
+        engine.docker("rm", "--force", *engine.docker("ps", "--quiet", "--filter", label).split())
+    async with asyncio.timeout(SLOW):
+        while (await process.client.Provision(request)).hand_id == hand.hand_id:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="looks into what a session has locked")

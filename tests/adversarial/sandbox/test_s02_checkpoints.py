@@ -21,7 +21,7 @@ from services.hands.archive.pack import Packer
 from services.hands.archive.tree import LeftOut, walk
 from services.hands.archive.unpack import Unpacker
 
-ROUNDS = 15
+ROUNDS = 8
 SECRET = b"a secret of the host " * 40
 
 

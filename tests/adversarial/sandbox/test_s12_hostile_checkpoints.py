@@ -208,7 +208,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @given(at=st.integers(0, 1 << 20), value=st.binary(min_size=1, max_size=8), cut=st.booleans())
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_s12_any_damage_is_refused_or_stays_within_the_volume(
     honest: bytes, tmp_path_factory: pytest.TempPathFactory, at: int, value: bytes, cut: bool

@@ -16,8 +16,7 @@ from services.hands.backends.port import BackendUnavailable
 from services.hands.checkpoints.keeper import Pace
 from storage.objects import ObjectsAway, open_objects
 from tests.doubles import odd_tree
-from tests.doubles.hands_keeping import QUICK, Keeping, keeping
-from tests.doubles.hands_waiting import eventually
+from tests.doubles.hands_keeping import QUICK, Keeping, keeping, until
 from tests.doubles.s3 import S3, running_s3
 
 WORKSPACES = "services.hands.workspace.Workspaces"
@@ -48,7 +47,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 
 
 async def taken(world: Keeping, count: int = 1) -> None:
-    await eventually(lambda: world.count("take", "done") >= count)
+    await until(lambda: world.count("take", "done") >= count)
 
 
 def only(root: Path) -> str:
@@ -96,17 +95,17 @@ async def test_workspace_that_has_not_changed_is_not_stored_again(machines: Mach
         await taken(one)
         first = machines.stored()
         one.keeper.rested("sesn_1")
-        await eventually(lambda: one.count("take", "unchanged"))
+        await until(lambda: one.count("take", "unchanged"))
         assert machines.stored() == first
         (root / "workspace" / "file").write_text("other")
         one.keeper.ended("sesn_1")
         await taken(one, 2)
-        await eventually(lambda: len(machines.stored()) == 1)
+        await until(lambda: len(machines.stored()) == 1)
         assert machines.stored() != first
     async with machines.start("two") as two:
         assert only(await two.volume()) == "other"
         two.keeper.rested("sesn_1")
-        await eventually(lambda: two.count("take", "unchanged"))
+        await until(lambda: two.count("take", "unchanged"))
 
 
 async def test_older_one_is_deleted_only_once_the_newer_counts(machines: Machines) -> None:
@@ -116,11 +115,11 @@ async def test_older_one_is_deleted_only_once_the_newer_counts(machines: Machine
         first = machines.stored()
         machines.s3.held = "PUT"
         await one.work(text="second")
-        await eventually(lambda: machines.s3.requests[-1].startswith("PUT"))
+        await until(lambda: machines.s3.requests[-1].startswith("PUT"))
         assert machines.stored() == first
         machines.s3.gate.set()
         await taken(one, 2)
-        await eventually(lambda: len(machines.stored()) == 1)
+        await until(lambda: len(machines.stored()) == 1)
         assert machines.stored() != first
 
 
@@ -131,11 +130,11 @@ async def test_failing_store_keeps_nobody_and_is_tried_again(
     machines.s3.status = 403
     async with machines.start() as one:
         root = await one.work()
-        await eventually(lambda: one.count("take", "failed") >= 3)
+        await until(lambda: one.count("take", "failed") >= 3)
         assert only(root) == "done"
         machines.s3.status = 0
         await taken(one)
-        await eventually(lambda: len(machines.stored()) == 1)
+        await until(lambda: len(machines.stored()) == 1)
     async with machines.start("two") as two:
         assert only(await two.volume()) == "done"
 
@@ -148,7 +147,7 @@ async def test_workspace_out_of_bounds_is_told_and_not_tried_before_it_is_used_a
         for number in range(5):
             (root / "workspace" / str(number)).touch()
         one.keeper.rested("sesn_1")
-        await eventually(lambda: one.count("take", "failed") == 1)
+        await until(lambda: one.count("take", "failed") == 1)
         assert not one.keeper._due
         (root / "workspace" / "0").unlink()
         (root / "workspace" / "1").unlink()
@@ -207,7 +206,7 @@ async def test_machine_that_comes_back_with_an_older_workspace_gets_the_newer(
         await taken(two)
         stored = machines.stored()
     async with machines.start() as one:
-        await eventually(lambda: one.count("take", "overtaken"))
+        await until(lambda: one.count("take", "overtaken"))
         assert machines.stored() == stored
         assert only(await one.volume()) == "new"
         assert await one.rows.newest("sesn_1") is not None
@@ -241,8 +240,8 @@ async def test_store_that_is_away_is_not_asked_for_each_workspace(machines: Mach
     async with machines.start() as one:
         for number in range(6):
             await one.work(f"sesn_{number}")
-        await eventually(lambda: one.count("take", "failed") == QUICK.at_once)
-        await eventually(lambda: not one.keeper._running)
+        await until(lambda: one.count("take", "failed") == QUICK.at_once)
+        await until(lambda: not one.keeper._running)
         assert one.keeper._take_due(one.keeper._clock.monotonic()) > 1.0
         assert len(one.keeper._due) == 6
         machines.s3.status = 0
@@ -276,13 +275,13 @@ async def test_process_may_die_at_any_moment(machines: Machines, held: str) -> N
         await taken(one)
         machines.s3.held = held
         await one.work(text="second")
-        await eventually(lambda: machines.s3.requests[-1].startswith(held))
+        await until(lambda: machines.s3.requests[-1].startswith(held))
         machines.s3.held = ""
         one.pruner = None  # nothing tidies up behind a killed process
     machines.s3.gate.set()
     async with machines.start() as one:
-        await eventually(lambda: one.count("take", "done") + one.count("take", "unchanged"))
-        await eventually(lambda: len(machines.stored()) == 1)
+        await until(lambda: one.count("take", "done") + one.count("take", "unchanged"))
+        await until(lambda: len(machines.stored()) == 1)
     async with machines.start("two") as two:
         assert only(await two.volume()) == "second"
 
@@ -299,12 +298,12 @@ async def test_purge_deletes_checkpoints_though_the_store_is_away(
         await one.keeper.purged("sesn_1", None)
         await one.keeper.purged("sesn_1", None)
         undeleted = "drover_hands_checkpoints_undeleted_total"
-        await eventually(lambda: one.registry.get_sample_value(undeleted))
+        await until(lambda: one.registry.get_sample_value(undeleted))
         assert not await one.keeper.holds("sesn_1")
         assert len(machines.stored()) == 3
     machines.s3.status = 0
     async with machines.start("two"):
-        await eventually(lambda: len(machines.stored()) == 1)
+        await until(lambda: len(machines.stored()) == 1)
     assert machines.stored()[0].startswith("bucket/drover/sesn_2/")
 
 
@@ -312,12 +311,12 @@ async def test_purge_ends_a_checkpoint_that_is_being_taken(machines: Machines) -
     async with machines.start() as one:
         machines.s3.held = "PUT"
         await one.work()
-        await eventually(lambda: machines.s3.requests)
+        await until(lambda: machines.s3.requests)
         await one.workspaces.purge("sesn_1")
         await one.keeper.purged("sesn_1", "")
         machines.s3.gate.set()
-        await eventually(lambda: any("DELETE" in request for request in machines.s3.requests))
-        await eventually(lambda: machines.stored() == [])
+        await until(lambda: any("DELETE" in request for request in machines.s3.requests))
+        await until(lambda: machines.stored() == [])
         assert await one.rows.newest("sesn_1") is None
         assert one.origins.read("sesn_1").volume == ""
 
@@ -332,7 +331,7 @@ async def test_workspace_that_is_handed_on_is_restored_for_its_new_owner(
             await one.workspaces.move("sesn_1@build", "sesn_2@theirs")
             await one.keeper.moved("sesn_1@build", "sesn_2@theirs")
         assert not await one.keeper.holds("sesn_1@build")
-        await eventually(lambda: one.count("take", "unchanged"))
+        await until(lambda: one.count("take", "unchanged"))
     async with machines.start("two") as two:
         assert only(await two.volume("sesn_2@theirs")) == "done"
 
@@ -360,7 +359,7 @@ async def test_only_so_many_are_stored_at_once(machines: Machines) -> None:
         machines.s3.held = "PUT"
         for number in range(5):
             await one.work(f"sesn_{number}")
-        await eventually(lambda: len(machines.s3.requests) == QUICK.at_once)
+        await until(lambda: len(machines.s3.requests) == QUICK.at_once)
         assert len(one.keeper._running) == QUICK.at_once
         machines.s3.gate.set()
         await taken(one, 5)

@@ -206,7 +206,7 @@ HEADERS = st.builds(
 
 
 @given(HEADERS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_header_says_what_it_was_told(header: Header) -> None:
     stream = io.BytesIO(encode(header))
     assert Headers(stream.read).next() == header

@@ -47,7 +47,7 @@ async def read(objects: Objects, name: str, size: int) -> bytes:
     return b"".join([piece async for piece in objects.read(name, size)])
 
 
-@pytest.mark.parametrize("size", [0, 1, len(CHUNK) + 1, PIECE, LARGE])
+@pytest.mark.parametrize("size", [0, 1, PIECE, LARGE])
 async def test_object_is_read_as_it_was_put(objects: Objects, size: int) -> None:
     name = "sesn_1@build/ckpt_1.tar.gz"
     await objects.put(name, pieces(size))
@@ -140,7 +140,7 @@ async def test_answer_that_breaks_off_is_asked_for_again(s3: S3) -> None:
 async def test_large_object_is_never_whole_in_memory(tmp_path: Path) -> None:
     objects = open_objects(f"file://{tmp_path}/store")
     await objects.put("warm", pieces(3 * PIECE))
-    before, size = resident(), 192 << 20
+    before, size = resident(), 96 << 20
     await objects.put("large", pieces(size))
     found = 0
     async for piece in objects.read("large", size):
