@@ -27,12 +27,11 @@ class _Kept:
     digest: bytes
     revoked_at: datetime | None = None
 
-    def copy(self, archived_at: datetime | None = None) -> EnvironmentKey:
+    def copy(self) -> EnvironmentKey:
         made = EnvironmentKey()
         made.CopyFrom(self.stored)
-        ended_at = self.revoked_at or archived_at
-        if ended_at is not None:
-            made.revoked_at.FromDatetime(ended_at)
+        if self.revoked_at is not None:
+            made.revoked_at.FromDatetime(self.revoked_at)
         return made
 
 
@@ -82,11 +81,9 @@ class MemoryEnvironmentKeyStore:
     async def page(
         self, workspace_id: str, environment_id: str, listing: Listing
     ) -> Sequence[EnvironmentKey]:
-        environment = await self._environments.get(workspace_id, environment_id)
-        archived = environment.HasField("archived_at")
-        at = environment.archived_at.ToDatetime() if archived else None
+        await self._environments.get(workspace_id, environment_id)
         own = [one for one in self._keys.values() if one.stored.environment_id == environment_id]
-        keys = [one.copy(at) for one in own]
+        keys = [one.copy() for one in own]
         keys.sort(key=lambda key: (micros(key.created_at), key.id), reverse=True)
         if not listing.include_archived:
             keys = [key for key in keys if not key.HasField("revoked_at")]
@@ -99,7 +96,7 @@ class MemoryEnvironmentKeyStore:
         for kept in self._keys.values():
             if kept.digest == digest and kept.revoked_at is None:
                 environment_id = kept.stored.environment_id
-                workspace_id = self._environments.workspace_of_live(environment_id)
+                workspace_id = self._environments.workspace_of(environment_id)
                 if workspace_id is not None:
                     return Holder(workspace_id, environment_id, kept.stored.id)
         return None

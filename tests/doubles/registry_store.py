@@ -173,10 +173,10 @@ class MemoryEnvironmentStore:
         own = [one for one in self._environments.values() if one.workspace_id == workspace_id]
         return _newest([one.copy() for one in own], listing)
 
-    def workspace_of_live(self, environment_id: str) -> str | None:
-        """Where an environment is that is neither archived nor deleted."""
+    def workspace_of(self, environment_id: str) -> str | None:
+        """Where an environment is that is not deleted."""
         kept = self._environments.get(environment_id)
-        return None if kept is None or kept.archived_at else kept.workspace_id
+        return None if kept is None else kept.workspace_id
 
     def _find(self, workspace_id: str, environment_id: str) -> _Kept:
         kept = self._environments.get(environment_id)

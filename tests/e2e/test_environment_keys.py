@@ -195,7 +195,9 @@ def test_a_revoked_key_opens_nothing_from_that_moment_on(stack: Stack, client: A
         worker.beta.environments.work.poll(session.environment_id)
     assert made["key"] not in str(refused.value)
     again = as_worker(stack, new_key(stack, session.environment_id)["key"])
-    client.beta.environments.archive(session.environment_id)
+    client.beta.environments.archive(session.environment_id)  # its sessions go on
+    assert again.beta.environments.work.poll(session.environment_id) is None
+    client.beta.environments.delete(session.environment_id)
     with pytest.raises(AuthenticationError):
         again.beta.environments.work.poll(session.environment_id)
 

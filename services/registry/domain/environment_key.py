@@ -55,17 +55,10 @@ def new_environment_key(
 
 
 def refuse_keyless(environment: Environment) -> None:
-    """Raises for an environment that takes no keys.
+    """Raises INVALID_ARGUMENT where Drover makes the sandboxes: no worker has anything to do there.
 
-    ARCHIVED (`environment_archived`), and INVALID_ARGUMENT where Drover makes the sandboxes: no
-    worker has anything to do there.
+    An archived environment takes keys: its sessions go on, and need their workers.
     """
-    if environment.HasField("archived_at"):
-        raise DroverError(
-            Reason.ARCHIVED,
-            f"environment {environment.id} is archived",
-            error_code="environment_archived",
-        )
     if not environment.config.HasField("self_hosted"):
         raise DroverError(
             Reason.INVALID_ARGUMENT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, insert, select, tuple_, update
+from sqlalchemy import insert, select, tuple_, update
 
 from drover.environment.v1.environment_key_pb2 import EnvironmentKey
 from services.registry.domain.environment_key import Holder, refuse_keyless
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
 _K = ENVIRONMENT_KEYS.c
 _E = ENVIRONMENTS.c
-
-# An archived environment's keys are none, whichever release archived it.
-_ENDED = func.coalesce(_K.revoked_at, _E.archived_at)
-_JOINED = ENVIRONMENT_KEYS.join(ENVIRONMENTS, _E.id == _K.environment_id)
 
 
 class SqlEnvironmentKeyStore:
@@ -57,7 +53,7 @@ class SqlEnvironmentKeyStore:
         )
 
         def write(connection: Connection) -> EnvironmentKey:
-            # Fence: the environment is neither archived nor deleted before its key is there.
+            # Fence: the environment is not deleted before its key is there.
             refuse_keyless(load(connection, workspace_id, key.environment_id, lock=True))
             connection.execute(statement)
             return key
@@ -95,10 +91,9 @@ class SqlEnvironmentKeyStore:
         self, workspace_id: str, environment_id: str, listing: Listing
     ) -> Sequence[EnvironmentKey]:
         """An environment's keys, newest first. Raises ENVIRONMENT_NOT_FOUND."""
-        query = select(_K.definition, _ENDED).select_from(_JOINED)
-        query = query.where(_K.environment_id == environment_id)
+        query = select(_K.definition, _K.revoked_at).where(_K.environment_id == environment_id)
         if not listing.include_archived:
-            query = query.where(_ENDED.is_(None))
+            query = query.where(_K.revoked_at.is_(None))
         if listing.after is not None:
             after = tuple_(listing.after.order, listing.after.item_id)
             query = query.where(tuple_(_K.created_at, _K.id) < after)
@@ -106,7 +101,7 @@ class SqlEnvironmentKeyStore:
 
         def read(connection: Connection) -> Sequence[EnvironmentKey]:
             load(connection, workspace_id, environment_id)
-            return [_key(definition, ended) for definition, ended in connection.execute(query)]
+            return [_key(definition, at) for definition, at in connection.execute(query)]
 
         return await self._database.read(read)
 
@@ -114,8 +109,8 @@ class SqlEnvironmentKeyStore:
         """Who holds the key of a digest, if it opens anything."""
         query = (
             select(_E.workspace_id, _E.id, _K.id)
-            .select_from(_JOINED)
-            .where(_K.digest == digest, _ENDED.is_(None))
+            .join_from(ENVIRONMENT_KEYS, ENVIRONMENTS, _E.id == _K.environment_id)
+            .where(_K.digest == digest, _K.revoked_at.is_(None))
         )
 
         def read(connection: Connection) -> Holder | None:
@@ -128,8 +123,8 @@ class SqlEnvironmentKeyStore:
         return await self._database.read(read)
 
 
-def _key(definition: bytes, ended_at: int | None) -> EnvironmentKey:
+def _key(definition: bytes, revoked_at: int | None) -> EnvironmentKey:
     key = EnvironmentKey.FromString(definition)
-    if ended_at is not None:
-        key.revoked_at.FromMicroseconds(ended_at)
+    if revoked_at is not None:
+        key.revoked_at.FromMicroseconds(revoked_at)
     return key

@@ -63,23 +63,27 @@ async def test_a_revoked_key_opens_nothing_and_keeps_its_time(keys: EnvironmentK
     assert [one.id for one in await keys.page(HOME, "env_1", ALL)] == ["envkey_2", "envkey_1"]
 
 
-@pytest.mark.parametrize("end", ["archive", "delete"])
 async def test_keys_end_with_their_environment(
-    keys: EnvironmentKeyStore, environments: EnvironmentStore, end: str
+    keys: EnvironmentKeyStore, environments: EnvironmentStore
 ) -> None:
     await keys.add(HOME, key(1), digest(1))
-    if end == "archive":
-        await environments.archive(HOME, "env_1", NOON)
-        (listed,) = await keys.page(HOME, "env_1", ALL)
-        assert listed.revoked_at.ToMicroseconds() == micros(NOON)
-        assert await keys.page(HOME, "env_1", LIVE) == []
-    else:
-        await environments.delete(HOME, "env_1")
-        with pytest.raises(DroverError):
-            await keys.page(HOME, "env_1", ALL)
+    await environments.delete(HOME, "env_1")
+    with pytest.raises(DroverError):
+        await keys.page(HOME, "env_1", ALL)
     assert await keys.holder(digest(1)) is None
     with pytest.raises(DroverError):
         await keys.add(HOME, key(2), digest(2))
+
+
+async def test_keys_outlive_the_archiving_of_their_environment_whose_sessions_go_on(
+    keys: EnvironmentKeyStore, environments: EnvironmentStore
+) -> None:
+    await keys.add(HOME, key(1), digest(1))
+    await environments.archive(HOME, "env_1", NOON)
+    await keys.add(HOME, key(2), digest(2))
+    assert {one.id for one in await keys.page(HOME, "env_1", LIVE)} == {"envkey_1", "envkey_2"}
+    for number in (1, 2):
+        assert await keys.holder(digest(number)) is not None
 
 
 async def test_environments_that_drover_makes_sandboxes_for_have_no_keys(

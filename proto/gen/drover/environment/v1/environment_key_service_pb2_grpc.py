@@ -64,8 +64,8 @@ class EnvironmentKeyServiceServicer:
     """
 
     def CreateEnvironmentKey(self, request, context):
-        """Makes a key. Refused for an environment that is archived, or whose sandboxes
-        Drover makes. Repeated under its idempotency key, it answers which key it
+        """Makes a key. Refused for an environment whose sandboxes Drover makes, not for
+        an archived one, whose sessions go on. Repeated under its idempotency key, it answers which key it
         made, without the key itself, which is not kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -89,7 +89,7 @@ class EnvironmentKeyServiceServicer:
     def AuthenticateEnvironmentKey(self, request, context):
         """For the gateway: what a key opens, in whatever workspace. Refused with
         UNAUTHENTICATED for one that is unknown or revoked, and where the environment
-        is archived or deleted.
+        is deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,8 +36,8 @@ class EnvironmentKeyServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EnvironmentKeyServiceAsyncStub: ...
     CreateEnvironmentKey: _grpc.UnaryUnaryMultiCallable[_environment_key_service_pb2.CreateEnvironmentKeyRequest, _environment_key_service_pb2.CreateEnvironmentKeyResponse]
-    """Makes a key. Refused for an environment that is archived, or whose sandboxes
-    Drover makes. Repeated under its idempotency key, it answers which key it
+    """Makes a key. Refused for an environment whose sandboxes Drover makes, not for
+    an archived one, whose sessions go on. Repeated under its idempotency key, it answers which key it
     made, without the key itself, which is not kept.
     """
     ListEnvironmentKeys: _grpc.UnaryUnaryMultiCallable[_environment_key_service_pb2.ListEnvironmentKeysRequest, _environment_key_service_pb2.ListEnvironmentKeysResponse]
@@ -47,7 +47,7 @@ class EnvironmentKeyServiceStub:
     AuthenticateEnvironmentKey: _grpc.UnaryUnaryMultiCallable[_environment_key_service_pb2.AuthenticateEnvironmentKeyRequest, _environment_key_service_pb2.AuthenticateEnvironmentKeyResponse]
     """For the gateway: what a key opens, in whatever workspace. Refused with
     UNAUTHENTICATED for one that is unknown or revoked, and where the environment
-    is archived or deleted.
+    is deleted.
     """
 
 @_typing.type_check_only
@@ -58,8 +58,8 @@ class EnvironmentKeyServiceAsyncStub(EnvironmentKeyServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateEnvironmentKey: _aio.UnaryUnaryMultiCallable[_environment_key_service_pb2.CreateEnvironmentKeyRequest, _environment_key_service_pb2.CreateEnvironmentKeyResponse]  # type: ignore[assignment]
-    """Makes a key. Refused for an environment that is archived, or whose sandboxes
-    Drover makes. Repeated under its idempotency key, it answers which key it
+    """Makes a key. Refused for an environment whose sandboxes Drover makes, not for
+    an archived one, whose sessions go on. Repeated under its idempotency key, it answers which key it
     made, without the key itself, which is not kept.
     """
     ListEnvironmentKeys: _aio.UnaryUnaryMultiCallable[_environment_key_service_pb2.ListEnvironmentKeysRequest, _environment_key_service_pb2.ListEnvironmentKeysResponse]  # type: ignore[assignment]
@@ -69,7 +69,7 @@ class EnvironmentKeyServiceAsyncStub(EnvironmentKeyServiceStub):
     AuthenticateEnvironmentKey: _aio.UnaryUnaryMultiCallable[_environment_key_service_pb2.AuthenticateEnvironmentKeyRequest, _environment_key_service_pb2.AuthenticateEnvironmentKeyResponse]  # type: ignore[assignment]
     """For the gateway: what a key opens, in whatever workspace. Refused with
     UNAUTHENTICATED for one that is unknown or revoked, and where the environment
-    is archived or deleted.
+    is deleted.
     """
 
 class EnvironmentKeyServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -83,8 +83,8 @@ class EnvironmentKeyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _environment_key_service_pb2.CreateEnvironmentKeyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_environment_key_service_pb2.CreateEnvironmentKeyResponse, _abc.Awaitable[_environment_key_service_pb2.CreateEnvironmentKeyResponse]]:
-        """Makes a key. Refused for an environment that is archived, or whose sandboxes
-        Drover makes. Repeated under its idempotency key, it answers which key it
+        """Makes a key. Refused for an environment whose sandboxes Drover makes, not for
+        an archived one, whose sessions go on. Repeated under its idempotency key, it answers which key it
         made, without the key itself, which is not kept.
         """
 
@@ -112,7 +112,7 @@ class EnvironmentKeyServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_environment_key_service_pb2.AuthenticateEnvironmentKeyResponse, _abc.Awaitable[_environment_key_service_pb2.AuthenticateEnvironmentKeyResponse]]:
         """For the gateway: what a key opens, in whatever workspace. Refused with
         UNAUTHENTICATED for one that is unknown or revoked, and where the environment
-        is archived or deleted.
+        is deleted.
         """
 
 def add_EnvironmentKeyServiceServicer_to_server(servicer: EnvironmentKeyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
