@@ -24,7 +24,7 @@ T = TypeVar("T")
 PIECE: Final = 8 * 1024 * 1024
 """Bytes of a part of an upload, and of one request for a part of an object."""
 _AT_ONCE: Final = 2
-_ABORT_SECONDS: Final = 10.0
+_ABORT_SECONDS: Final = 1.5
 _PROBE: Final = "drover-probe"
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
 _STATUS: Final = re.compile(r"status code: (\d{3} [A-Za-z ]+)")

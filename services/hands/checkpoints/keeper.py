@@ -177,11 +177,13 @@ class Keeper:
                             self._running.values(), return_when=asyncio.FIRST_COMPLETED
                         )
         except TimeoutError:
-            left = sorted({*self._due, *self._running})
-            _log.warning("checkpoints_left_to_the_next_start", workspaces=len(left))
+            count = len({*self._due, *self._running})
+            _log.warning("checkpoints_left_to_the_next_start", workspaces=count)
         self._due.clear()
-        for where in [*self._running]:
-            await self._stop(where)
+        if left := [*self._running.values()]:
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left)
 
     def _take_due(self, now: float | None) -> float | None:
         """Starts what is due at that time, or at any; seconds until the next is, if one is."""
