@@ -1,6 +1,6 @@
 """How long the long runs are: one variable says it for all of them.
 
-They are in `tests/fault`, which `make soak` runs whole.
+They are in `tests/fault` and `tests/adversarial/sandbox`, which `make soak` runs whole.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ def test_suite_passes_as_an_ordinary_user(suite: tuple[str, ...], place: Path) -
         [
             *("unshare", "--mount", "--propagation", "private", "sh", "-c", ENTER, "sh"),
             *(place, sys.base_prefix, sysconfig.get_paths()["purelib"], REPOSITORY),
-            *(place / "base" / program, "-P", "-m", "pytest", "-q", *_files(suite)),
+            *(place / "base" / program, "-P", "-m", "pytest", "-q"),
+            *_files(suite),
             *("-p", "no:cacheprovider", f"--basetemp={work / 'pytest'}"),
         ],
         env={
