@@ -138,7 +138,7 @@ class _Objects:
         else:
             await self._put_in_parts(name, start, pieces)
         if self._root is not None:
-            await asyncio.to_thread(_make_durable, self._root / name)
+            await asyncio.to_thread(_make_durable, self._root, name)
 
     async def _put_in_parts(self, name: str, start: bytearray, rest: AsyncIterator[bytes]) -> None:
         from obstore import put_async
@@ -197,7 +197,7 @@ class _Objects:
         with suppress(ObjectGone):
             await _answered(delete_async(self._store, name))
         if self._root is not None:
-            await asyncio.to_thread(_drop_leftovers, self._root / name)
+            await asyncio.to_thread(_drop_leftovers, self._root, name)
 
     async def probe(self) -> None:
         async def pieces() -> AsyncIterator[bytes]:
@@ -243,20 +243,29 @@ def _told(text: str) -> str:
     return "it cannot be reached, or breaks off"
 
 
-def _make_durable(path: Path) -> None:
-    for place in (path, path.parent, path.parent.parent):
-        descriptor = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _make_durable(root: Path, name: str) -> None:
+    path = root / name
+    try:
+        for place in (path, *path.parents):
+            descriptor = os.open(place, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            if place == root:
+                break
+    except OSError as error:
+        raise ObjectsAway(f"{error.strerror} (error {error.errno})") from error
 
 
-def _drop_leftovers(path: Path) -> None:
+def _drop_leftovers(root: Path, name: str) -> None:
     """Deletes what an upload to a directory writes until it is whole."""
-    with suppress(FileNotFoundError):
+    path = root / name
+    try:
         for left in path.parent.glob(f"{glob.escape(path.name)}#*"):
             left.unlink(missing_ok=True)
-        if path.parent.exists():
-            with suppress(OSError):  # others are in there
-                path.parent.rmdir()
+    except OSError as error:
+        raise ObjectsAway(f"{error.strerror} (error {error.errno})") from error
+    if path.parent != root:
+        with suppress(OSError):  # others are in there, or it is gone
+            path.parent.rmdir()

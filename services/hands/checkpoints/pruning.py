@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from storage.objects import Objects
 
 _AT_ONCE: Final = 100
+_MOST_FAILURES: Final = 3
 _FIRST_PAUSE: Final = 1.0  # s
 _LAST_PAUSE: Final = 300.0  # s
 
@@ -74,15 +75,28 @@ class Pruner:
                 pause = _FIRST_PAUSE
 
     async def prune(self) -> None:
-        """Deletes all that is to be deleted by now. Raises `DroverError` and `ObjectsAway`."""
+        """Deletes all that is to be deleted by now. Raises `DroverError` and `ObjectsAway`.
+
+        One that cannot be deleted keeps no other; after a few the store is taken to be away.
+        """
         for checkpoint_id in [*self._to_drop]:
             await self._rows.drop(checkpoint_id)
             self._to_drop.discard(checkpoint_id)
-        while True:
-            found = await self._rows.to_delete(_AT_ONCE + len(self._uploading))
-            free = [(one, name) for one, name in found if one not in self._uploading]
-            for checkpoint_id, name in free:
-                await self._objects.delete(name)
-                await self._rows.forget(checkpoint_id)
+        failures: dict[str, ObjectsAway] = {}
+        while len(failures) < _MOST_FAILURES:
+            left = self._uploading | failures.keys()
+            found = await self._rows.to_delete(_AT_ONCE + len(left))
+            free = [(one, name) for one, name in found if one not in left]
             if not free:
-                return
+                break
+            for checkpoint_id, name in free:
+                try:
+                    await self._objects.delete(name)
+                except ObjectsAway as error:
+                    failures[checkpoint_id] = error
+                    if len(failures) >= _MOST_FAILURES:
+                        break
+                else:
+                    await self._rows.forget(checkpoint_id)
+        for failure in failures.values():
+            raise failure

@@ -307,6 +307,31 @@ async def test_purge_deletes_checkpoints_though_the_store_is_away(
     assert machines.stored()[0].startswith("bucket/drover/sesn_2/")
 
 
+async def test_one_that_cannot_be_deleted_keeps_no_other(machines: Machines) -> None:
+    class Stubborn:
+        """A bucket, one of whose objects may not be deleted."""
+
+        def __init__(self) -> None:
+            self.bucket = open_objects(machines.url, machines.s3.environment)
+            self.put, self.read = self.bucket.put, self.bucket.read
+
+        async def delete(self, name: str) -> None:
+            if name.startswith("sesn_0/"):
+                raise ObjectsAway("it is locked")
+            await self.bucket.delete(name)
+
+    async with machines.start(objects=Stubborn()) as one:
+        for number in range(3):
+            await one.work(f"sesn_{number}")
+            await taken(one, number + 1)
+        for number in range(3):
+            await one.keeper.purged(f"sesn_{number}", None)
+        await until(lambda: len(machines.stored()) == 1)
+    assert machines.stored()[0].startswith("bucket/drover/sesn_0/")
+    async with machines.start("two"):
+        await until(lambda: machines.stored() == [])
+
+
 async def test_purge_ends_a_checkpoint_that_is_being_taken(machines: Machines) -> None:
     async with machines.start() as one:
         machines.s3.held = "PUT"

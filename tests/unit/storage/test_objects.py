@@ -177,6 +177,6 @@ def test_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         open_objects(f"file://{tmp_path}/file/below")
 
 
-def test_directory_is_its_owners_alone(tmp_path: Path) -> None:
-    open_objects(f"file://{tmp_path}/store")
+async def test_directory_is_its_owners_alone_and_stays(tmp_path: Path) -> None:
+    await open_objects(f"file://{tmp_path}/store").probe()
     assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
