@@ -119,7 +119,7 @@ def control_groups() -> Finding:
     return optional(
         subject,
         f"{version}, not writable: sandboxes get resource limits per process only",
-        "run as root, or in a delegated group (systemd-run --user --scope -p Delegate=yes)",
+        "run as root, or the hands alone in a group that is theirs (a unit with Delegate=yes)",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _PERIOD: Final = 100_000  # microseconds
 _CONTROLLERS: Final = ("memory", "pids", "cpu")
 _DEFAULT_ROOT: Final = Path("/sys/fs/cgroup")
+_OWN_GROUPS: Final = Path("/proc/self/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +83,24 @@ class ControlGroups:
         return frozenset(self._parents)
 
     @classmethod
-    def find(cls, name: str, root: Path = _DEFAULT_ROOT) -> ControlGroups:
+    def find(cls, name: str, root: Path = _DEFAULT_ROOT, own: Path = _OWN_GROUPS) -> ControlGroups:
         """The hierarchies that are writable; without any, groups that hold nothing.
 
         `name` is the parent's: one per installation, so that what a dead process left is found.
+        Where the root is not writable, the group that this process is in may be, as `own` says: it
+        has been given to Drover.
         """
+        groups = _groups_of(own)
         if (root / "cgroup.controllers").exists():
-            parent = _unified_parent(root, name)
+            parent = _unified_parent(root, name) or _delegated(root / groups.get("", ""), name)
             return cls(_offered(parent) if parent is not None else {}, unified=True)
         parents = {}
         for controller in _CONTROLLERS:
-            parent = root / controller / name
-            if _made(parent):
-                parents[controller] = parent
+            place = root / controller
+            for group in dict.fromkeys((place, place / groups.get(controller, ""))):
+                if _made(group / name):
+                    parents[controller] = group / name
+                    break
         return cls(parents, unified=False)
 
     def make(self, name: str, limits: Limits) -> Group:
@@ -138,6 +145,39 @@ class ControlGroups:
         if controller == "memory":
             return (("memory.limit_in_bytes", str(limits.memory_bytes)),)
         return (("cpu.cfs_period_us", str(_PERIOD)), ("cpu.cfs_quota_us", quota))
+
+
+def _groups_of(file: Path) -> dict[str, str]:
+    """The group of a process in each hierarchy, by controller; empty for the second version's."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    found = {}
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        found.update(dict.fromkeys(controllers.split(","), path.lstrip("/")))
+    return found
+
+
+def _delegated(group: Path, name: str) -> Path | None:
+    """A parent in the group that this process is in, where it is alone there.
+
+    Groups that have others below have no processes themselves, so it moves to one of its own.
+    """
+    leaf = group / f"{name}-service"
+    if not (os.access(group, os.W_OK) and _made(leaf)):
+        return None
+    with suppress(OSError):
+        _write(leaf / "cgroup.procs", str(os.getpid()))
+        parent = _unified_parent(group, name)
+        if parent is not None and _offered(parent):
+            return parent
+        _write(group / "cgroup.procs", str(os.getpid()))
+    for left in (group / name, leaf):
+        with suppress(OSError):
+            left.rmdir()
+    return None
 
 
 def _unified_parent(root: Path, name: str) -> Path | None:

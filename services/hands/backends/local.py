@@ -174,8 +174,7 @@ class LocalBackend:
         return self._groups.make(spec.hand_id, spec.limits)
 
     def _find_groups(self) -> None:
-        if self._privileged:
-            self._groups = ControlGroups.find(self._groups_name)
+        self._groups = ControlGroups.find(self._groups_name)
         if not self._groups.bounds_memory:
             _log.info("no_control_groups", effect="resource limits bound each process alone")
 

@@ -153,8 +153,8 @@ def held(facts: Facts) -> dict[Protection, str]:
         rows[protection] = (
             ""
             if controller in facts.groups
-            else f"no {controller} control group can be made here: run Drover as root, or in a "
-            "group that is its own (systemd-run --user --scope -p Delegate=yes)"
+            else f"no {controller} control group can be made here: run Drover as root, or the "
+            "hands alone in a group that is theirs (a unit with Delegate=yes)"
         )
     return rows
 

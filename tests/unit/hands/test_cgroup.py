@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import pytest
+
+from services.hands.backends import cgroup
 from services.hands.backends.cgroup import ControlGroups
 from services.hands.domain.limits import Limits
 
@@ -68,3 +72,43 @@ def test_groups_left_behind_are_found_with_their_members(tmp_path: Path) -> None
     ControlGroups.find("drover", root).make("hand_old", LIMITS).add([11])
     left = ControlGroups.find("drover", root).leftovers()
     assert [group.members() for group in left] == [(11,)]
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Hierarchies whose roots cannot be written to, as an ordinary user finds them."""
+    made = cgroup._made
+    roots = {tmp_path, *(tmp_path / name for name in ("memory", "pids", "cpu"))}
+    monkeypatch.setattr(cgroup, "_made", lambda path: path.parent not in roots and made(path))
+    return tmp_path
+
+
+def test_group_that_the_process_was_given_is_used_where_the_root_is_not(closed: Path) -> None:
+    root = version_one(closed)
+    for controller in ("memory", "pids"):
+        (root / controller / "given").mkdir()
+    own = closed / "own"
+    own.write_text("9:name=systemd:/x\n4:memory:/given\n3:pids:/given\n1:cpu,cpuacct:/\n0::/\n")
+    groups = ControlGroups.find("drover", root, own)
+    assert groups.controllers == {"memory", "pids"}
+    groups.make("hand_1", LIMITS)
+    assert (root / "memory" / "given" / "drover" / "hand_1" / "memory.limit_in_bytes").exists()
+
+
+def test_process_leaves_the_group_that_is_to_have_others_below(
+    closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (closed / "cgroup.controllers").write_text("memory pids cpu")
+    given = closed / "given"
+    given.mkdir()
+    own = closed / "own"
+    own.write_text("0::/given\n")
+    offered = {"memory": given / "drover"}
+    monkeypatch.setattr(cgroup, "_offered", lambda _parent: offered)
+    groups = ControlGroups.find("drover", closed, own)
+    assert groups.controllers == {"memory"}
+    assert (given / "drover-service" / "cgroup.procs").read_text() == str(os.getpid())
+    # Where others are in it too, it has no controllers for those below: all is as it was.
+    offered.clear()
+    assert not ControlGroups.find("drover", closed, own).bounds_memory
+    assert (given / "cgroup.procs").read_text() == str(os.getpid())
