@@ -112,13 +112,16 @@ class LocalBackend:
         await asyncio.to_thread(_lay_out, volume)
         spec = SandboxSpec("trial", volume, Limits())
         group = self._make_group(spec)
-        process = None
+        handles: list[Handle] = []
         try:
-            started = await self._start(spec, (self._python, "-I", "-S", "-c", trial.PROGRAM))
-            process = Handle.open(started.process.pid)
+            command = (self._python, "-I", "-S", "-c", trial.PROGRAM)
+            started = await self._start(spec, command)
+            handles += _handles(started.process.pid)
             with started.stream:
                 inside = await trial.told(started)
-                inner = [pid for first in children(started.process.pid) for pid in children(first)]
+                first = children(started.process.pid)
+                inner = [pid for one in first for pid in children(one)]
+                handles += _handles(*first, *inner)
                 groups: frozenset[str] = frozenset()
                 if group is not None and inner:
                     await asyncio.to_thread(group.add, inner)
@@ -130,8 +133,8 @@ class LocalBackend:
                 f"a trial sandbox did not start: {error}. {bubblewrap.ADVICE}"
             ) from error
         finally:
-            if process is not None:
-                await _end([process])
+            await _end(handles)
+            if handles:
                 started.process.wait()
             if group is not None:
                 group.remove()
@@ -304,6 +307,10 @@ def _in_thread(group: Group, *pids: int) -> asyncio.Future[None]:
     # Nobody asks what became of it when the sandbox ends before it is confined.
     added.add_done_callback(lambda done: done.cancelled() or done.exception())
     return added
+
+
+def _handles(*pids: int) -> list[Handle]:
+    return [handle for pid in pids if (handle := Handle.open(pid)) is not None]
 
 
 async def _end(handles: Sequence[Handle]) -> None:

@@ -65,3 +65,12 @@ async def test_what_is_absent_is_named_with_how_to_get_it(
         result = await hands.run("bash", command="true")
     assert result.verdict == VERDICT_NOT_RUN
     assert missing[absent] in text(result)
+
+
+async def test_trial_leaves_nothing(tmp_path: Path) -> None:
+    backend = LocalBackend(tmp_path / "hands")
+    await backend.start()
+    name = backend._groups_name
+    await backend.close()
+    assert not list(Path("/sys/fs/cgroup").glob(f"*/{name}"))
+    assert not list((tmp_path / "hands").glob("trial*"))
