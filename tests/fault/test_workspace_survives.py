@@ -160,3 +160,23 @@ async def test_workspace_survives_its_sandbox_its_process_its_machine_and_its_ba
     async with first.process() as process:
         await run(process, "c11", "true")
         assert first.look() == made
+
+
+@pytest.mark.parametrize("held", ["PUT", "DELETE"])
+async def test_process_killed_while_it_stores_leaves_one_checkpoint_in_the_end(
+    held: str, tmp_path: Path, s3: S3
+) -> None:
+    machine = Machine(tmp_path, "machine", s3)
+    async with machine.process() as process:
+        await run(process, "c1", "echo -n first > last")
+        await stored(s3, "first")
+        s3.held = held
+        await run(process, "c2", "echo -n second > last")
+        async with asyncio.timeout(SLOW):
+            while not s3.requests[-1].startswith(held):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    s3.held = ""
+    s3.gate.set()  # what was on its way arrives after all
+    async with machine.process():
+        await stored(s3, "second")
+    assert not s3.uploads
