@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -16,6 +17,7 @@ from anthropic import AuthenticationError, NotFoundError, PermissionDeniedError
 
 from tests.doubles.messages_api import ToolUse, text, tools
 from tests.e2e.driving import history, new_session, send, texts, user_message
+from tests.e2e.stack import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +61,35 @@ def poll(worker: Anthropic, environment_id: str) -> Any:
     return work
 
 
-async def test_the_official_worker_serves_a_session_with_a_key_from_the_command_line(
+def from_the_page(folder: Path) -> list[Path]:
+    """The programs of the page, each in a file: the worker, the poller and what it starts."""
+    page = (ROOT / "docs" / "self-hosted.md").read_text()
+    programs = [code for code in re.findall(r"```python\n(.*?)```", page, re.S) if "main()" in code]
+    files = [folder / name for name in ("worker.py", "poller.py", "serve.py")]
+    for file, code in zip(files, programs, strict=True):
+        here = code.replace("/workspace", str(folder))
+        file.write_text(re.sub(r"max_idle=\d+", "max_idle=0.1", here))
+    return files
+
+
+@contextmanager
+def at_work(program: Path, stack: Stack, environment_id: str, key: str) -> Iterator[None]:
+    """A program that runs with what the page says that it is given, and with nothing else."""
+    given = {
+        "ANTHROPIC_BASE_URL": stack.url,
+        "ANTHROPIC_ENVIRONMENT_ID": environment_id,
+        "ANTHROPIC_ENVIRONMENT_KEY": key,
+    }
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    run = [sys.executable, program.name]
+    with subprocess.Popen(run, env=environment | given, cwd=program.parent) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def test_the_pages_worker_serves_a_session_with_a_key_from_the_command_line(
     stack: Stack, client: Anthropic, tmp_path: Path
 ) -> None:
     stack.model.script(
@@ -68,15 +98,10 @@ async def test_the_official_worker_serves_a_session_with_a_key_from_the_command_
     )
     session = new_session(client, self_hosted=True)
     key = key_from_the_command_line(stack, session.environment_id)
-    async with stack.async_client() as remote:
-        worker = remote.beta.environments.work.worker(
-            environment_id=session.environment_id, environment_key=key, workdir=tmp_path
-        )
-        running = asyncio.create_task(worker.run())
-        await asyncio.to_thread(send, client, session.id, "work")
-        log = await asyncio.to_thread(stack.until_idle, client, session.id)
-        running.cancel()
-        await asyncio.wait([running])
+    program, *_ = from_the_page(tmp_path)
+    with at_work(program, stack, session.environment_id, key):
+        send(client, session.id, "work")
+        log = stack.until_idle(client, session.id)
     assert texts(log, "agent.message") == ["all done"]
     (result,) = [event for event in log if event.type == "user.tool_result"]
     assert "made-42" in str(result.content)
@@ -84,40 +109,32 @@ async def test_the_official_worker_serves_a_session_with_a_key_from_the_command_
     assert session.id not in stack.sandboxes()
 
 
-_FRESH_PROCESS = """
-import asyncio
-from anthropic import AsyncAnthropic
-
-asyncio.run(AsyncAnthropic().beta.environments.work.worker(max_idle=0.1).handle_item())
-"""
-
-
-def test_an_item_is_handed_to_a_fresh_process_that_never_sees_the_environments_key(
+def test_the_pages_poller_hands_an_item_to_a_fresh_process_that_never_sees_its_key(
     stack: Stack, client: Anthropic, tmp_path: Path
 ) -> None:
-    stack.model.script(tools(ToolUse("bash", {"command": "pwd"})), text("all done"))
+    look = "cat /proc/$PPID/environ | tr '\\0' '\\n' | sed 's/=.*//'; pwd"
+    stack.model.script(tools(ToolUse("bash", {"command": look})), text("all done"))
     session = new_session(client, self_hosted=True)
-    send(client, session.id, "work")
-    worker = as_worker(stack, new_key(stack, session.environment_id)["key"])
-    work = poll(worker, session.environment_id)
-    worker.beta.environments.work.ack(work.id, environment_id=work.environment_id)
-    given = {
-        "ANTHROPIC_API_KEY": "none",
-        "ANTHROPIC_BASE_URL": stack.url,
-        "ANTHROPIC_WORK_ID": work.id,
-        "ANTHROPIC_ENVIRONMENT_ID": work.environment_id,
-        "ANTHROPIC_SESSION_ID": work.data.id,
-        "ANTHROPIC_WORK_SECRET": work.secret,
-    }
-    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    run = [sys.executable, "-c", _FRESH_PROCESS]
-    subprocess.run(run, env=environment | given, cwd=tmp_path, check=True, timeout=60)
-    log = history(client, session.id)
+    key = new_key(stack, session.environment_id)["key"]
+    _, program, _ = from_the_page(tmp_path)
+    work = client.beta.environments.work
+    with at_work(program, stack, session.environment_id, key):
+        send(client, session.id, "work")
+        log = stack.until_idle(client, session.id)
+        where = as_worker(stack, key).beta.environments.work
+        (item,) = where.list(session.environment_id).data
+        assert work.stats(session.environment_id).workers_polling == 1
+
+        def over() -> bool:
+            kept = work.retrieve(item.id, environment_id=session.environment_id)
+            return kept.state == "stopped"
+
+        stack.wait_for(over, "the end of the item")
     assert texts(log, "agent.message") == ["all done"]
-    (result,) = [event for event in log if event.type == "user.tool_result"]
-    assert str(tmp_path) in str(result.content)
-    item = client.beta.environments.work.retrieve(work.id, environment_id=work.environment_id)
-    assert item.state == "stopped"
+    (told,) = texts(log, "user.tool_result")
+    assert "ANTHROPIC_WORK_SECRET" in told
+    assert "ANTHROPIC_ENVIRONMENT_KEY" not in told
+    assert told.strip().endswith(str(tmp_path))
 
 
 def test_a_key_opens_its_environments_queue_and_sessions_and_nothing_else(
