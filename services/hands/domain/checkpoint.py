@@ -69,7 +69,10 @@ class Checkpoints(Protocol):
         ...
 
     async def drop(self, checkpoint_id: str) -> None:
-        """Notes that one is to be deleted, whose upload failed."""
+        """Notes that one is to be deleted, whose upload failed or was cut off.
+
+        Nothing happens to one that counts: its commit came about, though nobody was told so.
+        """
         ...
 
     async def drop_unfinished(self) -> None:

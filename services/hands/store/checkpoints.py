@@ -36,6 +36,8 @@ _COUNT: Final = (
     .values(state=_COUNTS, size=bindparam("bytes"), digest=bindparam("sha256"))
 )
 _DROP: Final = update(_rows).where(_this).values(state=_DROPPED)
+# Not one that counts: whether a commit that was cut off came about, only the row says.
+_GIVE_UP: Final = update(_rows).where(_this & (_rows.c.state == _UPLOADING)).values(state=_DROPPED)
 _DROP_UNFINISHED: Final = update(_rows).where(_rows.c.state == _UPLOADING).values(state=_DROPPED)
 _DROP_HERE: Final = update(_rows).where(_here & _alive).values(state=_DROPPED)
 _DROP_ALL: Final = (
@@ -124,9 +126,9 @@ class SqlCheckpoints:
         return await self._database.write(write)
 
     async def drop(self, checkpoint_id: str) -> None:
-        """Notes that one is to be deleted, whose upload failed."""
+        """Notes that one is to be deleted, whose upload failed, unless it counts all the same."""
         await self._database.write(
-            lambda connection: _run(connection, _DROP, {"id": checkpoint_id})
+            lambda connection: _run(connection, _GIVE_UP, {"id": checkpoint_id})
         )
 
     async def drop_unfinished(self) -> None:

@@ -88,6 +88,16 @@ async def test_what_dead_processes_were_uploading_is_deleted(rows: Checkpoints) 
     assert await rows.newest(HERE) == made(1)
 
 
+async def test_one_whose_commit_was_cut_off_but_came_about_is_not_dropped(
+    rows: Checkpoints,
+) -> None:
+    assert await take(rows, HERE, 1, Origin("vol_1"))
+    assert await take(rows, HERE, 2, Origin("vol_1", "ckpt_1"))
+    await rows.drop("ckpt_2")  # by who was not told that it counts, and its predecessor does not
+    assert await rows.newest(HERE) == made(2)
+    assert await to_delete(rows) == {"object_1"}
+
+
 async def test_purge_takes_what_is_being_uploaded_too(rows: Checkpoints) -> None:
     assert await take(rows, HERE, 1, Origin("vol_1"))
     assert await take(rows, NAMED, 2, Origin("vol_2"))
