@@ -10,7 +10,7 @@ from drover.hands.v1.hands_service_pb2 import VERDICT_OUTCOME_UNKNOWN
 from tests.doubles.hands_stack import HandsStack, running, text
 from tests.doubles.hands_waiting import eventually
 
-_DEADLINE = 0.5
+_DEADLINE = 0.3
 _DEAF = (
     "import signal, time\n"
     "for number in range(1, 65):\n"

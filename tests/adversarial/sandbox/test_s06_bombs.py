@@ -126,7 +126,7 @@ DISK_BOMBS = {
 }
 
 
-@pytest.mark.parametrize("bomb", DISK_BOMBS)
+@pytest.mark.parametrize("bomb", [*DISK_BOMBS][: 3 if soak.share(1) >= 1 else 2])
 async def test_disk_bomb_ends_its_sandbox_within_two_seconds_and_no_other(
     hands: HandsStack, bomb: str
 ) -> None:
@@ -170,7 +170,7 @@ async def test_files_in_scratch_are_bounded_too(sandboxes: Sandboxes, hands: Han
         "    print(error)\n"
     )
     await hands.run("write", file_path="i.py", content=program)
-    result = await hands.run("bash", command="python3 i.py", timeout_ms=3000)
+    result = await hands.run("bash", command="python3 i.py", timeout_ms=1500)
     assert result.is_error or "No space" in text(result)
     assert (await hands.bash("echo fine")).startswith("fine")
 
