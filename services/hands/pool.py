@@ -111,6 +111,11 @@ class Pool:
         seat = self._seats.get(where)
         return seat is not None and seat.ready
 
+    def starts(self, where: str) -> bool:
+        """Whether a hand is on its way there: that goes on when all who asked for it are gone."""
+        seat = self._seats.get(where)
+        return seat is not None and not seat.hand.done()
+
     def live(self) -> dict[str, Hand]:
         """The sessions' hands that are there, by their addresses."""
         return {where: seat.hand.result() for where, seat in self._seats.items() if seat.ready}
@@ -236,7 +241,11 @@ class Pool:
         volume = self._workspaces.find(where)
         if volume is None and (spare := self.spares.claim(blueprint)) is not None:
             hand, volume = spare
-            self._workspaces.adopt(where, volume)
+            try:
+                self._workspaces.adopt(where, volume)
+            except OSError:
+                self.spares.discard(hand, volume, "its workspace could not be given away")
+                raise
             _log.info("hand_assigned", session_id=session_of(where), hand_id=hand.id)
             return hand
         if volume is None:

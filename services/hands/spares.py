@@ -104,7 +104,7 @@ class Spares:
                 shelf.claims += 1
                 self._fill(shelf)
                 return hand, volume
-            self._discard(hand, volume, "it had ended")
+            self.discard(hand, volume, "it had ended")
         shelf.misses += 1
         self._fill(shelf)
         return None
@@ -121,8 +121,12 @@ class Spares:
             for hand, volume in [*shelf.ready]:
                 if hand.dead.is_set() or hand.started_at <= since:
                     shelf.ready.remove((hand, volume))
-                    self._discard(hand, volume, "it was too old")
+                    self.discard(hand, volume, "it was too old")
             self._fill(shelf)
+
+    def discard(self, hand: Hand, volume: Volume, why: str) -> None:
+        """Ends one that nobody has, and deletes its workspace, soon."""
+        self._tasks.create_task(self._end(hand, volume, why), name="end spare")
 
     async def close(self) -> None:
         """Ends every spare; one that is being started ends as soon as it is there."""
@@ -181,9 +185,6 @@ class Spares:
             reason=reason,
             again_after_seconds=pause,
         )
-
-    def _discard(self, hand: Hand, volume: Volume, why: str) -> None:
-        self._tasks.create_task(self._end(hand, volume, why), name="end spare")
 
     async def _end(self, hand: Hand, volume: Volume, why: str) -> None:
         await hand.kill(why)

@@ -146,8 +146,9 @@ class Workspaces:
         return Volume(root, owner)
 
     def _make(self, parent: Path, name: str) -> Volume:
-        owner = self._take_owner() if self._privileged else None
         unfinished = self._spares / f"{name}.new"
+        _delete(unfinished)  # what an earlier attempt has left, on a full disk perhaps
+        owner = self._take_owner() if self._privileged else None
         unfinished.mkdir(mode=0o700)
         for part in PARTS:
             (unfinished / part).mkdir(mode=0o755)

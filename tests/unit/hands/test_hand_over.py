@@ -124,6 +124,23 @@ async def test_hand_that_is_being_made_ready_is_not_handed_over(world: World) ->
     await hand_over(world)
 
 
+@pytest.mark.parametrize("late", [(GIVER, "build"), (RECEIVER, "tools")])
+async def test_hand_whose_start_outlives_who_asked_for_it_is_not_handed_over(
+    world: World, late: tuple[str, str]
+) -> None:
+    await prepared(world)
+    await world.executor.release(*late)
+    world.backend.hold()
+    made = asyncio.create_task(world.executor.provision(late[0], 1, name=late[1]))
+    await eventually(lambda: world.backend.starts_now)
+    made.cancel()
+    await asyncio.wait([made])
+    assert (await refusal(hand_over(world))).metadata["error_code"] == "hand_busy"
+    world.backend.let_go()
+    await eventually(lambda: world.pool.has("@".join(late)))
+    assert world.workspaces.find("sesn_giver@build") is not None
+
+
 async def test_calls_that_come_meanwhile_are_to_be_asked_for_again(world: World) -> None:
     await prepared(world)
     world.handovers.hold = asyncio.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from services.hands.backends.port import BackendUnavailable, Volume
 from services.hands.domain.recipe import Recipe, Wanted
 from services.hands.hand import Hand
 from services.hands.metrics import PoolMetrics
@@ -140,3 +141,21 @@ async def test_claims_misses_and_what_is_ready_are_shown(world: World) -> None:
     assert shown["drover_hands_spares_claims_total"] == 1
     assert shown["drover_hands_spares_misses_total"] == 1
     assert shown["drover_hands_spares_wanted"] == 1
+
+
+async def test_spare_whose_workspace_cannot_be_given_away_ends(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(world, pool=BOX)
+    spare = world.backend.launched[0]
+
+    def fails(where: str, spare: Volume) -> Volume:
+        raise OSError(28, f"no space left for {where}: {spare.root}")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.workspaces, "adopt", fails)
+        with pytest.raises(BackendUnavailable, match="a workspace could not be made"):
+            await hand_of(world, "sesn_1", BOX)
+    await eventually(spare.killed.is_set)
+    await eventually(lambda: not spare.spec.volume.root.exists())
+    await hand_of(world, "sesn_1", BOX)
