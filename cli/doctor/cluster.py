@@ -18,7 +18,7 @@ _CONFIG, _IN_POD = "KUBECONFIG", "KUBERNETES_SERVICE_HOST"
 _PATIENCE: Final = 3.0  # s
 _LEAST: Final = (1, 25)
 _NEEDED: Final = (("create", "pods"), ("create", "pods/attach"), ("delete", "pods"))
-_HOW: Final = "see docs/sandboxes.md, which has the objects to apply"
+_HOW: Final = "see docs/kubernetes.md, which has the objects to apply"
 
 
 def kubernetes(environ: Mapping[str, str]) -> Finding:

@@ -120,11 +120,12 @@ class Archiver:
         try:
             yield process, report
         finally:
-            if not report.done():
-                process.terminate()
-                await asyncio.wait([report], timeout=_END_SECONDS)
-            if not report.done():
-                process.kill()
+            with suppress(ProcessLookupError):  # it has ended, and its report is on the way
+                if not report.done():
+                    process.terminate()
+                    await asyncio.wait([report], timeout=_END_SECONDS)
+                if not report.done():
+                    process.kill()
             with suppress(ArchiveFailed):
                 await report
             await process.wait()

@@ -56,7 +56,7 @@ async def check(api: ClusterApi, settings: ClusterSettings) -> None:
     if missing:
         raise _unfit(
             f"in the namespace {settings.namespace} this process may not {', '.join(missing)}",
-            "give its service account the role in docs/sandboxes.md",
+            "give its service account the role in docs/kubernetes.md",
         )
     _check_namespace(await api.namespaced(), settings)
     _check_claim(await api.claim(settings.claim), settings)
