@@ -192,7 +192,8 @@ class Executor:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.add_done_callback(lambda future: future.cancelled() or future.exception())
         move = self._custody.hand_over(wanted, generations, workspace_id)  # from now on
-        self._tasks.create_task(_settle(done, move), name=f"hand over {wanted.where}")
+        moved = self._fenced(move, wanted, generations)
+        self._tasks.create_task(_settle(done, moved), name=f"hand over {wanted.where}")
         await asyncio.shield(done)
         return self._pool.live().get(wanted.to)
 
@@ -231,6 +232,18 @@ class Executor:
         wanted = self._pool.addresses(session_id) if name is None else [address(session_id, name)]
         for where in wanted:
             await self._pool.release(where)
+
+    async def _fenced(
+        self, move: Awaitable[None], wanted: HandOver, generations: Generations
+    ) -> None:
+        """Knows of the generations that the record of a hand-over has taken."""
+        await move
+        for session_id, generation in (
+            (wanted.session_id, generations.giver),
+            (wanted.to_session_id, generations.receiver),
+        ):
+            session = self._sessions[session_id]  # looked up now: it may be another one
+            session.generation = max(session.generation, generation)
 
     async def _fence(self, session_id: str, generation: int) -> None:
         highest = self._sessions[session_id].generation

@@ -140,7 +140,7 @@ class EnvironmentKeyStore(Protocol):
         digest: bytes,
         once: Once[EnvironmentKey] | None = None,
     ) -> EnvironmentKey:
-        """Keeps a new key of a live environment, and answers it; durable on return.
+        """Keeps a new key, and answers it; durable on return.
 
         Raises ENVIRONMENT_NOT_FOUND, and as `refuse_keyless` for an environment without keys.
         """
@@ -163,12 +163,15 @@ class EnvironmentKeyStore(Protocol):
     async def page(
         self, workspace_id: str, environment_id: str, listing: Listing
     ) -> Sequence[EnvironmentKey]:
-        """Keys, newest first, those that ended only with `include_archived`.
+        """Keys, newest first, those that were revoked only with `include_archived`.
 
-        All keys of an archived environment ended with it. Raises ENVIRONMENT_NOT_FOUND.
+        Raises ENVIRONMENT_NOT_FOUND.
         """
         ...
 
     async def holder(self, digest: bytes) -> Holder | None:
-        """Who holds a key; nobody holds one that was revoked, or whose environment ended."""
+        """Who holds a key; nobody holds one that was revoked, or whose environment is gone.
+
+        Those of an archived environment go on, for its sessions do.
+        """
         ...

@@ -198,6 +198,19 @@ async def test_older_lease_of_the_receiver_hands_nothing_over(world: World) -> N
     await hand_over(world, GIVEN, 1, 5)
 
 
+async def test_hand_over_fences_older_leases_of_both(world: World) -> None:
+    await prepared(world)
+    await hand_over(world, GIVEN, 2, 2)
+    for session_id in (GIVER, RECEIVER):
+        attempts = (
+            world.executor.provision(session_id, 1),
+            world.executor.fence(session_id, 1),
+            ask(world, session_id, "", "c9"),
+        )
+        for attempt in attempts:
+            assert (await refusal(attempt)).reason is Reason.LEASE_LOST
+
+
 async def test_repeated_request_is_a_success_and_another_receiver_is_not(world: World) -> None:
     hand = await prepared(world)
     assert await hand_over(world) is hand
