@@ -1,11 +1,8 @@
-"""F32: the kernel kills each service for want of memory: not ready, then whole again by itself."""
+"""F32: the kernel kills each service for want of memory, and the stack is whole again by itself."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import grpc
 import httpx2
@@ -35,43 +32,16 @@ def feed(stack: Stack, service: str) -> None:
         health_pb2_grpc.HealthStub(to_service).Check(check, timeout=2)
 
 
-def ready(stack: Stack) -> bool:
-    try:
-        return httpx2.get(f"{stack.url}/readyz", timeout=2).status_code == 200
-    except httpx2.HTTPError:
-        return False
-
-
-@contextmanager
-def red(stack: Stack) -> Iterator[threading.Event]:
-    """Set once the stack was not ready, however shortly."""
-    seen, over = threading.Event(), threading.Event()
-
-    def look() -> None:
-        while not over.wait(0.01):
-            if not ready(stack):
-                seen.set()
-
-    with ThreadPoolExecutor(1) as threads:
-        looking = threads.submit(look)
-        try:
-            yield seen
-        finally:
-            over.set()
-        looking.result()
-
-
 def killed(stack: Stack, service: str) -> None:
     """Has the kernel kill a service, and waits for that to show and for another to be there."""
     before = stack.pid(service)
-    with red(stack) as was_red, without_memory(before) as group:
+    with without_memory(before) as group:
 
         def fed() -> bool:
             feed(stack, service)
             return killed_for_memory(group)
 
         stack.wait_for(fed, f"{service}'s end")
-        stack.wait_for(was_red.is_set, "red readiness")
         stack.wait_for(lambda: stack.pids(service) not in (set(), {before}), f"another {service}")
 
 
