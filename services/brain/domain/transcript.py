@@ -220,6 +220,17 @@ class Transcript:
         self._thoughts = self._thoughts[len(thoughts) :]
         self._splice(sorted(edits))
 
+    def clear_bulk(self, most: int) -> bool:
+        """Puts notes in the place of all results that weigh more than `most`; whether it did.
+
+        Also of those that the model has not answered yet.
+        """
+        bulk = [result for result in self._results if result.weight > most]
+        edits = [(result.start, result.end, self._note(result)) for result in bulk]
+        self._results = [result for result in self._results if result.weight <= most]
+        self._splice(edits)
+        return bool(bulk)
+
     def cut(self, tail: int) -> int:
         """The first message of a recent part that weighs no more than `tail`; 0 if there is none.
 

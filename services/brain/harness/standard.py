@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 FOLD: Final = 1
 """To be raised when the same log folds into another state (`tests/replay/folds.json`)."""
 
+_STUCK: Final = 2
+"""Overflows and summaries in a row, behind which there is nothing left to summarise."""
+
 SANDBOX_NOTE: Final = (
     "You work in a sandbox of your own. Your files belong in /workspace, which lasts as long as "
     "the session. Put what you make for the user into /mnt/session/outputs: it is delivered from "
@@ -105,6 +108,10 @@ class StandardHarness:
             size = window.size(state)
         context.due = context.due or self._compaction.due(size, of_window)
         context.compacting = context.due and self._compaction.cut(state, of_window) > 0
+        stuck = context.due and not context.compacting and context.cramped >= _STUCK
+        if stuck and self._clearing.relieve(state, of_window):
+            self._ready(state)
+            context.due = self._compaction.due(window.size(state), of_window)
 
     def _answered(self, state: State) -> None:
         context = state.context

@@ -6,9 +6,11 @@ import itertools
 import json
 from typing import Any
 
+import pytest
+
 from drover.agent.v1.tool_pb2 import AgentToolset, CustomTool, Tool
 from drover.event.v1.event_pb2 import Event
-from drover.event.v1.session_event_pb2 import SessionUpdated
+from drover.event.v1.session_event_pb2 import PlainError, SessionError, SessionUpdated
 from drover.event.v1.user_event_pb2 import SystemContent, SystemMessage
 from services.brain.domain import events, response
 from services.brain.domain.decision import CallModel, Compact, GiveUp, Limits, Mine, Release
@@ -340,6 +342,53 @@ def test_turn_whose_context_cannot_be_made_to_fit_is_given_up() -> None:
     talk.add(*talk.factory.idle(events.exhausted(), None, talk.state.usage.snapshot(0.0), None))
     assert talk.next == Release()
     assert talk.state.context.cramped == 0
+
+
+@pytest.mark.parametrize("before", [0, 1, 4])
+def test_result_that_no_window_holds_becomes_a_note_where_nothing_else_helps(before: int) -> None:
+    talk = Talk(harness())
+    for number in range(before):
+        talk.work(100, number)
+    talk.ask("the question")
+    talk.reply(*(model.tool("bash", {}, f"toolu_b{number}") for number in range(2)))
+    small, large = talk.state.open_calls()
+    talk.add(talk.factory.result(small.id, [events.text("kept")], is_error=False))
+    talk.add(talk.factory.result(large.id, [events.text("y" * 100_000)], is_error=False))
+    sent = fitting(talk, 40_000)
+    kept, cleared = texts(sent)[-2:]
+    assert kept == "kept"
+    assert cleared.startswith("[This result (100,")
+    assert "session_history" in tools(sent)
+    talk.reply(model.text("I see."))
+    assert talk.state.context.cramped == 0
+
+
+def test_turn_after_one_that_was_given_up_for_its_results_goes_on() -> None:
+    """As sessions do that an older release left so."""
+    talk = Talk(harness())
+    talk.ask()
+    talk.reply(model.tool("bash", {}, "toolu_b"))
+    talk.result("y" * 100_000)
+    talk.add(talk.factory.error(SessionError(unknown_error=PlainError()), retrying=False))
+    talk.add(*talk.factory.idle(events.exhausted(), None, talk.state.usage.snapshot(0.0), None))
+    talk.add(logs.message("and now?"), *talk.factory.running())
+    sent = fitting(talk, 40_000)
+    assert texts(sent)[0].startswith("[This result")
+    assert "and now?" in json.dumps(sent)
+
+
+def fitting(talk: Talk, most: int) -> dict[str, Any]:
+    """The first request for the turn that an API takes with so many bytes at most."""
+    while not isinstance(talk.next, GiveUp):
+        if not talk.state.request:
+            talk.start()
+        if len(talk.harness.request(talk.state).body) > most:
+            talk.overflow()
+        elif talk.next == Compact():
+            talk.reply(model.text("In short."))
+        else:
+            return talk.body
+    raise AssertionError("it was given up")
 
 
 def test_harness_that_does_not_compact_says_so_at_once() -> None:
