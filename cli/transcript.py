@@ -52,6 +52,8 @@ class Transcript:
         # The last preview that something else was shown behind, before its message came.
         self._left = ("", "")
         self._tools: dict[str, str] = {}
+        # Calls of built-in tools that may run. Where such a one waits, it is for a worker.
+        self._allowed: set[str] = set()
         self._show: Mapping[str, Callable[[Any], None]] = {
             "user.message": self._user_message,
             "system.message": self._system_message,
@@ -105,6 +107,8 @@ class Transcript:
     def _confirmation(self, event: sdk.BetaManagedAgentsUserToolConfirmationEvent) -> None:
         reason = f": {event.deny_message}" if event.deny_message else ""
         self._line(f"you  {event.result}{reason}", "bold cyan")
+        if event.result == "allow":
+            self._allowed.add(event.tool_use_id)
 
     def _agent_message(self, event: sdk.BetaManagedAgentsAgentMessageEvent) -> None:
         text = _text_of(event.content)
@@ -143,6 +147,8 @@ class Transcript:
     def _tool_use(self, event: ToolUse) -> None:
         self._tools[event.id] = event.name
         permission = getattr(event, "evaluated_permission", None) or ""
+        if event.type == "agent.tool_use" and permission == "allow":
+            self._allowed.add(event.id)
         self._line(f"tool  {event.name}{_PERMISSIONS.get(permission, '')}", "bold magenta")
         self._block(describe_input(event.name, event.input))
 
@@ -159,7 +165,10 @@ class Transcript:
     def _idle(self, event: sdk.BetaManagedAgentsSessionStatusIdleEvent) -> None:
         details = event.stop_details
         suffix = f": {details.explanation}" if details and details.explanation else ""
-        self._line(f"idle  {event.stop_reason.type}{suffix}", "bold")
+        reason = event.stop_reason
+        if reason.type == "requires_action" and self._allowed.issuperset(reason.event_ids):
+            suffix = ": waits for a worker of its environment"
+        self._line(f"idle  {reason.type}{suffix}", "bold")
 
     def _model_request_end(self, event: sdk.BetaManagedAgentsSpanModelRequestEndEvent) -> None:
         usage = event.model_usage

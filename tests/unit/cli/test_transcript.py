@@ -154,3 +154,27 @@ def test_input_of_a_tool_reads_like_what_it_does() -> None:
 def test_summary_of_the_conversation_shows_as_one_line() -> None:
     printed = Page().after(wire.event("agent.thread_context_compacted"))
     assert printed == "the conversation so far was summarised\n"
+
+
+@pytest.mark.parametrize("permission", ["allow", "ask"])
+def test_a_call_that_waits_for_a_worker_says_so(permission: str) -> None:
+    call = wire.event(
+        "agent.tool_use", id="call", name="bash", input={}, evaluated_permission=permission
+    )
+    allowed = wire.event("user.tool_confirmation", tool_use_id="call", result="allow")
+    asked = [allowed] if permission == "ask" else []
+    printed = Page().after(call, *asked, wire.idle("requires_action", event_ids=["call"]))
+    assert printed.endswith("idle  requires_action: waits for a worker of its environment\n")
+
+
+@pytest.mark.parametrize("kind", ["agent.tool_use", "agent.custom_tool_use", "agent.mcp_tool_use"])
+def test_a_call_that_waits_for_somebody_else_does_not_say_that_it_is_for_a_worker(
+    kind: str,
+) -> None:
+    mine = wire.event(
+        "agent.tool_use", id="mine", name="bash", input={}, evaluated_permission="allow"
+    )
+    permission = {} if kind == "agent.custom_tool_use" else {"evaluated_permission": "ask"}
+    other = wire.event(kind, id="other", name="x", mcp_server_name="s", input={}, **permission)
+    idle = wire.idle("requires_action", event_ids=["mine", "other"])
+    assert Page().after(mine, other, idle).endswith("idle  requires_action\n")
