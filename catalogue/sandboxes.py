@@ -1,4 +1,4 @@
-"""How large a sandbox an environment may ask for: the measures, and the operator's ceilings.
+"""What an environment may ask for: kinds of sandbox, and how large up to the operator's ceilings.
 
 The registry refuses what is out of range when an environment is made; the hands hold what was
 stored earlier to the ceilings of today.
@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+
+KINDS: Final = ("local", "docker", "kubernetes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
 
-from catalogue.sandboxes import MEASURES, amount, checked
+from catalogue.sandboxes import KINDS, MEASURES, amount, checked
 from chassis.settings import Settings
 from services.hands.domain.recipe import Recipe, Wanted
 from services.hands.pool import PoolSize
@@ -16,7 +16,6 @@ from services.hands.pool import PoolSize
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_KINDS: Final = ("local", "docker", "kubernetes")
 _KEYS: Final = ("sandbox", "image", "limits", "spares")
 _MOST_SPARES: Final = 64
 _EXAMPLE: Final = '[{"sandbox": "docker", "image": "team/box:1", "spares": 2}]'
@@ -54,8 +53,8 @@ def _pool(entry: dict[str, Any]) -> tuple[Recipe, int]:
     kind, image, spares = entry.get("sandbox", ""), entry.get("image", ""), entry.get("spares")
     if unknown:
         msg = f"{unknown[0]} is not among {', '.join(_KEYS)}"
-    elif not isinstance(kind, str) or (kind and kind not in _KINDS):
-        msg = f"sandbox must be one of {', '.join(_KINDS)}"
+    elif not isinstance(kind, str) or (kind and kind not in KINDS):
+        msg = f"sandbox must be one of {', '.join(KINDS)}"
     elif not isinstance(image, str):
         msg = "image must be a name"
     elif image and kind == "local":

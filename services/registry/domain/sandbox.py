@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from catalogue.sandboxes import MEASURES, amount
+from catalogue.sandboxes import KINDS, MEASURES, amount
 from chassis.errors import DroverError, Reason
 
 if TYPE_CHECKING:
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from drover.environment.v1.environment_pb2 import CloudConfig
 
-KINDS: Final = ("local", "docker", "kubernetes")
 _KIND: Final = "drover.sandbox"
 _IMAGE: Final = "drover.sandbox_image"
 _IMAGE_NAME: Final = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]{0,254}")
