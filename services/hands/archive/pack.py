@@ -21,7 +21,7 @@ from services.hands.archive.header import (
     encode,
     padding,
 )
-from services.hands.archive.tree import Entry, LeftOut, walk
+from services.hands.archive.tree import Entry, LeftOut, check_whole, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +54,7 @@ class Packer:
         self._put(manifest + bytes(padding(len(manifest))))
         for entry in walk(root, self._bounds, self.left_out):
             self._entry(entry)
+        check_whole(root)  # now, lest what was left of it count as the newest
         self._put(END)
         self._write(self._stream.flush())
 

@@ -138,6 +138,15 @@ class _Walker:
         yield Entry(path, status, descriptor)
 
 
+def check_whole(root: int) -> None:
+    """Raises `FileNotFoundError` for a volume that somebody is deleting, or has deleted."""
+    for part in PARTS:
+        try:
+            os.stat(part, dir_fd=root, follow_symlinks=False)
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, f"its directory {part} is gone") from None
+
+
 def fingerprint(root: int, bounds: Bounds) -> str:
     """Something that is another when anything of the tree is; cheap, for no file is read.
 

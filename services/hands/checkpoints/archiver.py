@@ -89,6 +89,8 @@ class Archiver:
             with suppress(BrokenPipeError, ConnectionResetError):  # it has said why
                 async for piece in archive:
                     for start in range(0, len(piece), _CHUNK):
+                        if sink.is_closing():  # uvloop raises another error than asyncio
+                            raise BrokenPipeError
                         sink.write(memoryview(piece)[start : start + _CHUNK])
                         await sink.drain()
                 sink.close()

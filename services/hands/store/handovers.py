@@ -46,9 +46,10 @@ class SqlHandOvers:
             found = _find(connection, handover.session_id, handover.hand)
             if found is not None and found != handover:
                 raise refused(found)
-            back = {"session": handover.to_session_id, "name": handover.to_hand}
-            connection.execute(_FORGET, back)
+            # Not when it is repeated: the receiver may have handed it on since.
             if found is None:
+                back = {"session": handover.to_session_id, "name": handover.to_hand}
+                connection.execute(_FORGET, back)
                 row = {
                     "session_id": handover.session_id,
                     "hand": handover.hand,

@@ -119,6 +119,18 @@ async def test_what_was_given_away_is_not_given_again_until_it_is_back(store: St
     await store.begin(other)
 
 
+async def test_repeating_it_takes_nothing_back_from_whom_the_receiver_gave_it_to(
+    store: Store,
+) -> None:
+    await store.saw("third", 1)
+    await store.begin()
+    await store.handovers.settle(GIVEN)
+    on = HandOver("receiver", "tools", "third", "tools")
+    await store.begin(on, giver=3)
+    await store.begin()
+    assert await store.handovers.find("receiver", "tools") == on
+
+
 async def test_only_one_of_two_receivers_gets_it(store: Store) -> None:
     await store.saw("third", 1)
     other = HandOver("giver", "build", "third", "tools")

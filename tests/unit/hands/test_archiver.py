@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from services.hands.archive.bounds import PARTS
 from services.hands.backends.port import Volume
@@ -184,6 +186,36 @@ async def test_stream_that_is_no_archive_is_refused(archive: bytes, tmp_path: Pa
     with pytest.raises(ArchiveFailed) as failed:
         await archiver().unpack(owned(tmp_path / "copy"), given([archive]))
     assert failed.value.lasting
+
+
+def test_refusal_is_told_on_the_services_own_loop_too(tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    with pytest.raises(ArchiveFailed, match="cannot be decompressed") as failed:
+        uvloop.run(archiver().unpack(owned(tmp_path / "copy"), given([b"nonsense" * MIB] * 3)))
+    assert failed.value.lasting
+
+
+async def test_volume_that_is_deleted_meanwhile_is_not_stored(volume: Volume) -> None:
+    (volume.root / "workspace" / "data").write_bytes(os.urandom(2 * MIB))
+
+    async def store(pieces: AsyncIterator[bytes]) -> None:
+        await anext(pieces)
+        shutil.rmtree(volume.root)
+        async for _ in pieces:
+            pass
+        pytest.fail("the archive looked whole")
+
+    with pytest.raises(ArchiveFailed) as failed:
+        await archiver().pack(owned(volume.root), "", store)
+    assert not failed.value.lasting
+
+
+@pytest.mark.parametrize("part", PARTS)
+async def test_volume_that_is_not_whole_is_not_stored(volume: Volume, part: str) -> None:
+    (volume.root / part).rmdir()
+    with pytest.raises(ArchiveFailed) as failed:
+        await stored(owned(volume.root))
+    assert not failed.value.lasting
 
 
 async def test_volume_that_its_owner_may_not_fill_is_told(volume: Volume, tmp_path: Path) -> None:
