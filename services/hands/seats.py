@@ -29,6 +29,8 @@ class Seat:
         """Whether the hand is there or on its way."""
         if not self.hand.done():
             return True
+        if self.hand.cancelled():  # with the service, which stops
+            return False
         return self.hand.exception() is None and not self.hand.result().dead.is_set()
 
     @property
