@@ -55,6 +55,24 @@ def test_the_stock_worker_serves_a_turn_with_tools(bench: Desk) -> None:
     assert session.id not in bench.stack.sandboxes()
 
 
+def test_whatever_file_the_stock_worker_reads_the_session_goes_on(bench: Desk) -> None:
+    place = bench.folder / "work"
+    for name in ("empty.png", "empty.pdf", "empty"):
+        (place / name).touch()
+    (place / "torn.png").write_bytes(b"torn")
+    (place / "bytes").write_bytes(bytes(range(256)))
+    names = ["empty.png", "empty.pdf", "empty", "torn.png", "bytes", ".", "missing"]
+    bench.stack.model.script(
+        tools(*(ToolUse("read", {"file_path": name}) for name in names)), text("done")
+    )
+    session = bench.session()
+    bench.worker()
+    send(bench.client, session.id, "work")
+    log = bench.stack.until_idle(bench.client, session.id)
+    failed = [event.is_error for event in log if event.type == "user.tool_result"]
+    assert failed == [False] * 4 + [True] * 3
+
+
 def test_a_message_after_the_worker_has_left_queues_a_new_item(bench: Desk) -> None:
     bench.stack.model.script(tools(bash("echo one")), text("first"), tools(bash("echo two")))
     session = bench.session()

@@ -114,6 +114,8 @@ def redacted_thinking(data: str) -> bytes:
 def _image(image: ImageBlock) -> bytes:
     source = image.source
     match source.WhichOneof("source"):
+        case "base64" if not source.base64.data:
+            return text_block("[An image was here. Its file is empty.]")
         case "base64":
             value = _base64(source.base64.media_type, source.base64.data)
         case "url":
@@ -126,6 +128,8 @@ def _image(image: ImageBlock) -> bytes:
 def _document(document: DocumentBlock) -> bytes:
     source = document.source
     match source.WhichOneof("source"):
+        case "base64" if not source.base64.data:
+            return text_block("[A document was here. Its file is empty.]")
         case "base64":
             value = _base64(source.base64.media_type, source.base64.data)
         case "text":

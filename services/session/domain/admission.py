@@ -57,6 +57,7 @@ def check_type(
         raise refuse(f"{path}.type", f"{event_type or 'an unknown type'} is not sent by clients")
     if name == "user_message":
         _check_blocks(event.user_message.content, _MESSAGE_BLOCKS, f"{path}.content")
+        _check_full(event.user_message.content, f"{path}.content")
     elif name == "user_custom_tool_result":
         _check_blocks(event.user_custom_tool_result.content, _RESULT_BLOCKS, f"{path}.content")
     elif name == "user_tool_result":
@@ -74,6 +75,15 @@ def _check_blocks(
             raise refuse(f"{path}.{index}.type", f"{kind} blocks are not accepted here")
         if kind in {"image", "document"}:
             _check_source(getattr(block, kind).source, f"{path}.{index}.source")
+
+
+def _check_full(blocks: Iterable[content_pb2.ContentBlock], path: str) -> None:
+    for index, block in enumerate(blocks):
+        kind = block.WhichOneof("block") or ""
+        if kind in {"image", "document"}:
+            source = getattr(block, kind).source
+            if source.WhichOneof("source") == "base64" and not source.base64.data:
+                raise refuse(f"{path}.{index}.source.data", "a value is required")
 
 
 def _check_source(source: content_pb2.ImageSource | content_pb2.DocumentSource, path: str) -> None:

@@ -208,3 +208,12 @@ def test_toolset_with_everything_off_offers_nothing() -> None:
     toolset = AgentToolset()
     toolset.default_config.enabled = False
     assert "tools" not in request(logs.agent(Tool(agent_toolset=toolset)), logs.message("Hi"))
+
+
+@pytest.mark.parametrize("kind", ["image", "document"])
+def test_a_file_that_is_empty_is_told_of_and_not_sent(kind: str) -> None:
+    block = ContentBlock()
+    getattr(block, kind).source.base64.media_type = "image/png"
+    shown = json.loads(content.block(block) or b"")
+    assert shown["type"] == "text"
+    assert "empty" in shown["text"]

@@ -99,7 +99,9 @@ def test_a_reason_for_a_denial_is_taken_with_a_denial_only():
     world.accept(denied)
 
 
-@pytest.mark.parametrize("data", ["!!", "abc", "QUJD=", "QUJD QUJD", "QUJD\n", "\u00e9", "===="])
+@pytest.mark.parametrize(
+    "data", ["", "!!", "abc", "QUJD=", "QUJD QUJD", "QUJD\n", "\u00e9", "===="]
+)
 @pytest.mark.parametrize("kind", ["image", "document"])
 def test_a_source_that_is_no_base64_is_refused_by_path(kind, data):
     world = World()

@@ -259,6 +259,16 @@ def test_blocks_that_a_result_cannot_hold_are_refused_by_path():
     assert refused(world, event).message.startswith("events.0.content.1.source.data: ")
 
 
+@pytest.mark.parametrize("kind", ["image", "document"])
+def test_a_result_may_hold_an_empty_file(kind):
+    """Refused, the official worker would leave the call open, and stay with it."""
+    world = waiting_for(tool_use("c1"))
+    event = worker_result("c1")
+    getattr(event.user_tool_result.content.add(), kind).source.base64.media_type = "x/y"
+    [stored] = world.accept(event)
+    assert len(stored.user_tool_result.content) == 2
+
+
 def test_a_result_may_say_that_the_tool_failed_and_hold_what_searches_find():
     world = waiting_for(tool_use("c1"))
     event = worker_result("c1")

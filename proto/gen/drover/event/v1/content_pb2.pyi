@@ -231,6 +231,9 @@ class Base64Source(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     MEDIA_TYPE_FIELD_NUMBER: _builtins.int
     data: _builtins.str
+    """Empty in a result alone, for a file that is: the official worker sends one
+    as it is, and has no other answer to a refusal than to leave the call open.
+    """
     media_type: _builtins.str
     def __init__(
         self,
