@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -189,9 +190,18 @@ async def test_stream_that_is_no_archive_is_refused(archive: bytes, tmp_path: Pa
 
 
 def test_refusal_is_told_on_the_services_own_loop_too(tmp_path: Path) -> None:
+    async def read() -> AsyncIterator[bytes]:
+        yield b"nonsense"
+        async with asyncio.timeout(10):
+            while any(map(is_archive, children(os.getpid()))):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        for _ in range(100):  # until the loop knows, and has closed its end
+            await asyncio.sleep(0)
+        yield b"and more of it, when it has refused already"
+
     (tmp_path / "copy").mkdir()
     with pytest.raises(ArchiveFailed, match="cannot be decompressed") as failed:
-        uvloop.run(archiver().unpack(owned(tmp_path / "copy"), given([b"nonsense" * MIB] * 3)))
+        uvloop.run(archiver().unpack(owned(tmp_path / "copy"), read()))
     assert failed.value.lasting
 
 
