@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from cli.doctor import checkpoints, cluster, databases, engine, machine, protections, sandbox
+from cli.doctor import (
+    checkpoints,
+    cluster,
+    databases,
+    engine,
+    machine,
+    processes,
+    protections,
+    sandbox,
+)
 from cli.doctor.finding import Finding, Verdict
 from cli.terminal import Terminal
 
@@ -37,6 +46,7 @@ def examine(data: Path, port: int) -> list[Finding]:
         machine.disk(data),
         *databases.databases(data, os.environ),
         *checkpoints.checkpoints(os.environ),
+        *processes.settings(),
     ]
 
 

@@ -48,7 +48,6 @@ from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
 from storage import open_database
 from storage.health import follow
-from storage.objects import open_objects
 from storage.settings import DatabaseSettings
 
 if TYPE_CHECKING:
@@ -248,7 +247,7 @@ async def _keeper(
     most = max(settings.hands_workspace_mib, ceilings(settings.sandbox_ceilings)["workspace_mib"])
     archiver = Archiver(entries=_MAX_ENTRIES, data=2 * int(most) * MIB)
     metrics = CheckpointMetrics(registry)
-    objects = open_objects(settings.hands_checkpoints) if settings.hands_checkpoints else None
+    objects = settings.store()
     pruner = taker = None
     if objects is not None:
         pruner = Pruner(rows, objects, metrics)

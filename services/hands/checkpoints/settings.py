@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
+from chassis.errors import CannotStartError
 from chassis.settings import Settings
 from services.hands.checkpoints.keeper import Pace
+from services.hands.checkpoints.restoring import SETTING
+from storage.objects import open_objects
+
+if TYPE_CHECKING:
+    from storage.objects import Objects
 
 
 class CheckpointOptions(Settings):
@@ -30,3 +38,12 @@ class CheckpointOptions(Settings):
         return Pace(
             idle_seconds=self.hands_checkpoint_idle_seconds, at_once=self.hands_checkpoints_at_once
         )
+
+    def store(self) -> Objects | None:
+        """Where they are kept, if anywhere. Raises `CannotStartError`, which names the setting."""
+        if not self.hands_checkpoints:
+            return None
+        try:
+            return open_objects(self.hands_checkpoints)
+        except CannotStartError as error:
+            raise CannotStartError(f"{SETTING}: {error}") from error

@@ -90,7 +90,7 @@ def check_image(name: str, image: Mapping[str, Any] | None) -> None:
         raise BackendUnavailable(
             f"the container engine has no image {name}, and none is fetched: build it with "
             f"`docker build -t {name} deploy/images/sandbox`, or name one that it has in "
-            "DROVER_SANDBOX_IMAGE"
+            "DROVER_SANDBOX_IMAGE, or in the environment's metadata as drover.sandbox_image"
         )
     volumes = (image.get("Config") or {}).get("Volumes") or {}
     if volumes:

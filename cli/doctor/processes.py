@@ -1,0 +1,50 @@
+"""Whether each process takes the settings that it would be started with."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from chassis.settings import Settings
+from cli.doctor.finding import Finding, fine, missing
+from cli.stack.plan import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SUBJECT = "settings"
+# Pydantic's names of what `drover up` sets by itself, and of a default made of another in error.
+_NOT_AMISS = frozenset({"missing", "default_factory_not_called"})
+
+
+def settings() -> list[Finding]:
+    """What is amiss with the variables of this process's environment, once each."""
+    plan = Plan.make(host="127.0.0.1", port=8080, brains=1, ports=[0] * 5)
+    found: dict[str, str] = {}
+    for module in dict.fromkeys(plan.modules):
+        for variable, why in _refused(module):
+            found.setdefault(variable, why)
+    if not found:
+        return [fine(_SUBJECT, "all processes take them")]
+    return [
+        missing(_SUBJECT, f"{variable}: {why}", f"set {variable} right, or unset it")
+        for variable, why in found.items()
+    ]
+
+
+def _refused(module: str) -> Iterator[tuple[str, str]]:
+    for value in vars(importlib.import_module(module)).values():
+        if not isinstance(value, type) or not issubclass(value, Settings):
+            continue
+        if value.__module__ != module:
+            continue  # a part of the one that is this process's own
+        prefix = value.model_config.get("env_prefix", "")
+        try:
+            value()
+        except ValidationError as error:
+            for one in error.errors(include_input=False, include_url=False):
+                if one["type"] not in _NOT_AMISS and one["loc"]:
+                    why = one["msg"].removeprefix("Value error, ")
+                    yield f"{prefix}{one['loc'][0]}".upper(), why
