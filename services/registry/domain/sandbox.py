@@ -15,15 +15,24 @@ if TYPE_CHECKING:
 
 _KIND: Final = "drover.sandbox"
 _IMAGE: Final = "drover.sandbox_image"
+_DROVERS_OWN: Final = "drover."
+_KNOWN: Final = frozenset({_KIND, _IMAGE, *(f"{_DROVERS_OWN}{one.name}" for one in MEASURES)})
 _IMAGE_NAME: Final = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 
 def choose(cloud: CloudConfig, metadata: Mapping[str, str], ceilings: Mapping[str, float]) -> None:
     """Writes to `cloud` what `metadata` says of the sandbox.
 
-    Raises INVALID_ARGUMENT for a kind that there is not, for an image where the kind has none, and
-    for limits that are no number between the least that is of use and the operator's ceiling.
+    Raises INVALID_ARGUMENT for what Drover does not know, for a kind that there is not, for an
+    image where the kind has none, and for limits that are no number between the least that is of
+    use and the operator's ceiling.
     """
+    for key in sorted(metadata):
+        if key.startswith(_DROVERS_OWN) and key not in _KNOWN:
+            raise DroverError(
+                Reason.INVALID_ARGUMENT,
+                f"metadata.{key}: not known, only {', '.join(sorted(_KNOWN))}",
+            )
     kind, image = metadata.get(_KIND, ""), metadata.get(_IMAGE, "")
     if kind and kind not in KINDS:
         raise DroverError(
@@ -38,7 +47,7 @@ def choose(cloud: CloudConfig, metadata: Mapping[str, str], ceilings: Mapping[st
     cloud.sandbox, cloud.image = kind, image
     cloud.ClearField("limits")
     for measure in MEASURES:
-        key = f"drover.{measure.name}"
+        key = f"{_DROVERS_OWN}{measure.name}"
         if text := metadata.get(key, ""):
             try:
                 value = amount(measure, text, ceilings[measure.name])

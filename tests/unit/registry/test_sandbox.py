@@ -46,6 +46,14 @@ def test_changed_metadata_changes_the_sandbox_of_later_sessions() -> None:
             {"drover.sandbox": "docker", "drover.sandbox_image": "--privileged"},
             "metadata.drover.sandbox_image: not the name of an image",
         ),
+        (
+            {"drover.memory": "512"},
+            (
+                "metadata.drover.memory: not known, only drover.cpus, drover.file_mib, "
+                "drover.memory_mib, drover.processes, drover.sandbox, drover.sandbox_image, "
+                "drover.tmp_mib, drover.workspace_mib"
+            ),
+        ),
     ],
 )
 def test_what_no_sandbox_can_be_made_of_is_refused(metadata: dict[str, str], text: str) -> None:
