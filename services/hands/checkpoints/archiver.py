@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
+import subprocess
 import sys
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from services.hands.backends.port import Volume
 
@@ -26,8 +29,11 @@ _PROGRAM: Final = (
 _PACKAGES: Final = Path(__file__).parents[3]
 _CHUNK: Final = 256 * 1024
 _REPORT: Final = 64 * 1024
+_SAID: Final = 2000
 _END_SECONDS: Final = 1.0
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_log = structlog.get_logger("hands.checkpoints")
 
 
 class ArchiveFailed(Exception):  # noqa: N818  # a state of a volume or of an archive
@@ -72,12 +78,11 @@ class Archiver:
         `ArchiveFailed` and `OSError`.
         """
         async with self._process(volume, "pack", unless) as (process, report):
-            stream = cast("asyncio.StreamReader", process.stdout)
-            first = await stream.read(_CHUNK)
+            first = await process.stream.read(_CHUNK)
             if not first and "unchanged" in await report:
                 return None
             packed = Packed()
-            await store(_archive(stream, first, report, packed))
+            await store(_archive(process.stream, first, report, packed))
             return packed
 
     async def unpack(self, volume: Volume, archive: AsyncIterator[bytes]) -> str:
@@ -85,7 +90,7 @@ class Archiver:
         `OSError`.
         """
         async with self._process(volume, "unpack") as (process, report):
-            sink = cast("asyncio.StreamWriter", process.stdin)
+            sink = process.sink
             with suppress(BrokenPipeError, ConnectionResetError):  # it has said why
                 async for piece in archive:
                     for start in range(0, len(piece), _CHUNK):
@@ -93,44 +98,91 @@ class Archiver:
                             raise BrokenPipeError
                         sink.write(memoryview(piece)[start : start + _CHUNK])
                         await sink.drain()
-                sink.close()
-                await sink.wait_closed()
+                sink.write_eof()
             return str((await report).get("fingerprint", ""))
 
     @asynccontextmanager
     async def _process(
         self, volume: Volume, what: str, *more: str
-    ) -> AsyncIterator[tuple[Process, asyncio.Future[dict[str, Any]]]]:
+    ) -> AsyncIterator[tuple[_Process, asyncio.Future[dict[str, Any]]]]:
         """A process, and what it says when it is done; it has ended afterwards."""
         root = os.open(volume.root, _DIRECTORY)
         try:
             owner = "" if volume.owner is None else str(volume.owner)
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", "-c", _PROGRAM, str(_PACKAGES)),
-                *(what, str(root), owner, *self._bounds, *more),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                pass_fds=(root,),
-                env={},
-                cwd="/",
-                limit=_CHUNK,
-            )
+            process = await _started((what, str(root), owner, *self._bounds, *more), root)
         finally:
             os.close(root)
         report = asyncio.ensure_future(_report(process))
         try:
             yield process, report
         finally:
-            with suppress(ProcessLookupError):  # it has ended, and its report is on the way
-                if not report.done():
-                    process.terminate()
-                    await asyncio.wait([report], timeout=_END_SECONDS)
-                if not report.done():
-                    process.kill()
+            if not report.done():
+                process.running.terminate()
+                await asyncio.wait([report], timeout=_END_SECONDS)
+            if not report.done():
+                process.running.kill()
             with suppress(ArchiveFailed):
                 await report
-            await process.wait()
+            await process.ended()
+            process.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """A process, its standard input and output, and its standard error."""
+
+    running: subprocess.Popen[bytes]
+    stream: asyncio.StreamReader
+    sink: asyncio.StreamWriter
+    said: asyncio.StreamReader
+    said_by: asyncio.StreamWriter
+
+    async def ended(self) -> int:
+        """Waits until it has ended; its status."""
+        return await asyncio.to_thread(self.running.wait)
+
+    def close(self) -> None:
+        """Lets go of its streams."""
+        self.sink.close()
+        self.said_by.close()
+
+
+async def _started(arguments: Sequence[str], root: int) -> _Process:
+    """Starts a process that inherits the descriptor `root`. Raises `OSError`."""
+    data, its_data = socket.socketpair()
+    words, its_words = socket.socketpair()
+    with its_data, its_words:
+        try:
+            running = _spawn(arguments, root, its_data.fileno(), its_words.fileno())
+        except BaseException:
+            data.close()
+            words.close()
+            raise
+    try:
+        stream, sink = await asyncio.open_connection(sock=data, limit=_CHUNK)
+        said, said_by = await asyncio.open_connection(sock=words)
+    except BaseException:
+        running.kill()
+        running.wait()
+        raise
+    return _Process(running, stream, sink, said, said_by)
+
+
+def _spawn(arguments: Sequence[str], root: int, data: int, words: int) -> subprocess.Popen[bytes]:
+    """Starts it from this thread, for it ends with the thread that started it.
+
+    Not by the loop, which forks where it is uvloop: now and then the child of a process that has
+    gRPC's threads dies of them before it is another program.
+    """
+    return subprocess.Popen(  # noqa: S603  # this program, and our own arguments
+        (sys.executable, "-I", "-S", "-c", _PROGRAM, str(_PACKAGES), *arguments),
+        stdin=data,
+        stdout=data,
+        stderr=words,
+        pass_fds=(root,),
+        env={},
+        cwd="/",
+    )
 
 
 async def _archive(
@@ -151,11 +203,10 @@ async def _archive(
     packed.left_out, packed.names = told["left_out"], tuple(told["names"])
 
 
-async def _report(process: Process) -> dict[str, Any]:
+async def _report(process: _Process) -> dict[str, Any]:
     """What a process said when it was done. Raises `ArchiveFailed`."""
-    stream = cast("asyncio.StreamReader", process.stderr)
     text = b""
-    while piece := await stream.read(_REPORT):
+    while piece := await process.said.read(_REPORT):
         text = (text + piece)[-_REPORT:]
     told: dict[str, Any] = {}
     with suppress(ValueError, IndexError):
@@ -165,5 +216,8 @@ async def _report(process: Process) -> dict[str, Any]:
     if "failed" in told:
         raise ArchiveFailed(told["failed"], lasting=False)
     if "fingerprint" not in told:
+        status = await process.ended()
+        said = text[-_SAID:].decode("utf-8", "replace")
+        _log.error("archiver_broke_off", status=status, said=said)
         raise ArchiveFailed("the process that does it ended before it was done", lasting=False)
     return told
