@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import math
 import os
 import signal
+import sqlite3
+import stat
 import tarfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -45,8 +48,9 @@ class Machine:
         self.volume = self.root / "hands" / "workspaces" / "sesn_1"
         (self.root / "run").mkdir(parents=True)
         (self.root / "run" / "token").write_text(TOKEN)
+        self.database = directory / "hands.db"
         self.environment = {
-            "DROVER_HANDS_DATABASE_URL": f"sqlite:///{directory / 'hands.db'}",
+            "DROVER_HANDS_DATABASE_URL": f"sqlite:///{self.database}",
             "DROVER_HANDS_CHECKPOINTS": "s3://bucket/drover",
             "DROVER_HANDS_CHECKPOINT_IDLE_SECONDS": "0.2",
             "DROVER_HANDS_SPARE_SANDBOXES": "0",
@@ -67,6 +71,12 @@ class Machine:
     def look(self) -> dict[bytes, tuple[object, ...]]:
         return odd_tree.look(self.volume)
 
+    def counted(self) -> int:
+        """How many checkpoints the database knows of, whatever their state; 1 at rest."""
+        with closing(sqlite3.connect(self.database)) as database:
+            (count,) = database.execute("SELECT count(*) FROM checkpoints").fetchone()
+        return int(count)
+
 
 async def run(process: HandsProcess, call_id: str, command: str) -> str:
     result: pb.ExecuteResponse = await process.client.Execute(call(call_id, command=command))
@@ -74,17 +84,41 @@ async def run(process: HandsProcess, call_id: str, command: str) -> str:
     return "".join(block.text.text for block in result.content)
 
 
-async def stored(s3: S3, text: str) -> None:
-    """Once the store has, of the session, one checkpoint alone, in which the last file is `text`.
+async def stored(
+    s3: S3, machine: Machine, text: str, made: dict[bytes, tuple[object, ...]] | None = None
+) -> None:
+    """Once the store has one checkpoint of the session, in which the last file is `text`, and the
+    database counts on that one: a process that dies before has stored nothing yet.
 
-    That is another process's doing, and has no event.
+    With `made` it must also be of when the workspace looked so: one that was begun before a call
+    may have seen half of what the call did, and another is on its way. That is another process's
+    doing, and has no event.
     """
     async with asyncio.timeout(SLOW):
         while True:
-            found = [data for name, data in [*s3.objects.items()] if name.startswith(PREFIX)]
-            if len(found) == 1 and _last(found[0]) == text:
-                return
+            found = {key: data for key, data in [*s3.objects.items()] if key.startswith(PREFIX)}
+            if len(found) == 1 and machine.counted() == 1:
+                (data,) = found.values()
+                if _last(data) == text and (made is None or _looks(data) <= _looked(made)):
+                    return
             await asyncio.sleep(0.02)
+
+
+def _looks(checkpoint: bytes) -> set[tuple[bytes, object, object]]:
+    with tarfile.open(fileobj=io.BytesIO(checkpoint)) as read:
+        return {
+            (os.fsencode(one.name), one.mode, math.floor(one.mtime))
+            for one in read
+            if one.name.split("/")[0] == "workspace" and not (one.issym() or one.islnk())
+        }
+
+
+def _looked(made: dict[bytes, tuple[object, ...]]) -> set[tuple[bytes, object, object]]:
+    return {
+        (name, facts[1], int(str(facts[2])) // 10**9)
+        for name, facts in made.items()
+        if name.split(b"/")[0] == b"workspace" and facts[0] != stat.S_IFLNK
+    }
 
 
 def _last(checkpoint: bytes) -> str:
@@ -142,7 +176,7 @@ async def test_workspace_survives_its_sandbox_its_process_its_machine_and_its_ba
         assert first.look() == made
         await run(process, "c6", "echo -n first > last")
         made = first.look()
-        await stored(s3, "first")
+        await stored(s3, first, "first", made)
     # Its machine is gone: what is left of it is in the store.
     async with second.process() as process:
         digests = await run(process, "c7", DIGESTS)
@@ -152,7 +186,7 @@ async def test_workspace_survives_its_sandbox_its_process_its_machine_and_its_ba
         assert second.look() == made
         await run(process, "c9", "echo -n second > last; rm plain; mkdir -p new/place")
         made = second.look()
-        await stored(s3, "second")
+        await stored(s3, second, "second", made)
     async with third.process() as process:
         await run(process, "c10", "true")
         assert third.look() == made
@@ -169,7 +203,7 @@ async def test_process_killed_while_it_stores_leaves_one_checkpoint_in_the_end(
     machine = Machine(tmp_path, "machine", s3)
     async with machine.process() as process:
         await run(process, "c1", "echo -n first > last")
-        await stored(s3, "first")
+        await stored(s3, machine, "first")
         s3.held = held
         await run(process, "c2", "echo -n second > last")
         async with asyncio.timeout(SLOW):
@@ -178,5 +212,5 @@ async def test_process_killed_while_it_stores_leaves_one_checkpoint_in_the_end(
     s3.held = ""
     s3.gate.set()  # what was on its way arrives after all
     async with machine.process():
-        await stored(s3, "second")
+        await stored(s3, machine, "second")
     assert not s3.uploads
