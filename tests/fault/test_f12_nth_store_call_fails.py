@@ -274,4 +274,4 @@ async def test_whichever_statement_fails_a_turn_comes_to_its_end(tmp_path, monke
 
     monkeypatch.setattr(SqlSessionStore, "read", reads)
     async with turns(tmp_path, look) as played:
-        assert await sabotaged(saboteur, played, late=False) >= 20
+        assert await sabotaged(saboteur, played, late=False) >= 15

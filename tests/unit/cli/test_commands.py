@@ -47,6 +47,7 @@ print("went on", file=sys.stderr)
 # The importer of what a command needs is interrupted in the middle.
 _LOADING = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts us may ignore it
 from cli import main
 
 class Interrupting:
