@@ -44,6 +44,9 @@ class Custody:
         self._moving: set[str] = set()
         self._uncertain: set[str] = set()
         self._one = asyncio.Lock()
+        # Sessions that have ever given something away, once they are known: all others need not be
+        # looked up, and a hand from the pool is to be there at once.
+        self._givers: set[str] | None = None
 
     def check_rests(self, session_id: str, hand: str) -> None:
         """Raises UNAVAILABLE for a hand that is on its way from one session to another."""
@@ -58,6 +61,8 @@ class Custody:
 
     async def check(self, session_id: str, hand: str) -> None:
         """Raises ARCHIVED (`hand_handed_over`) for a hand that was given away."""
+        if self._givers is not None and session_id not in self._givers:
+            return
         if (given := await self._handovers.find(session_id, hand)) is not None:
             raise rules.refused(given)
 
@@ -71,6 +76,8 @@ class Custody:
         it could not be completed: then it will be, or was never begun.
         """
         ends = {handover.where, handover.to}
+        if self._givers is not None:
+            self._givers.add(handover.session_id)
         self._moving |= ends
         return self._hand_over(handover, ends, generations, workspace_id)
 
@@ -100,6 +107,8 @@ class Custody:
             certain = self._uncertain.copy()
             for handover in await self._handovers.unsettled():
                 await self._complete(handover)
+            if self._givers is None:
+                self._givers = await self._handovers.givers()
         self._uncertain -= certain
         self._moving -= certain
 

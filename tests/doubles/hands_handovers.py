@@ -66,6 +66,9 @@ class MemoryHandOvers:
     async def find(self, session_id: str, hand: str) -> HandOver | None:
         return self.given.get((session_id, hand))
 
+    async def givers(self) -> set[str]:
+        return {handover.session_id for handover in self.given.values()}
+
     async def forget(self, session_id: str) -> None:
         self.given = {key: value for key, value in self.given.items() if key[0] != session_id}
 

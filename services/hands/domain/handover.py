@@ -71,6 +71,10 @@ class HandOvers(Protocol):
         """Whom a hand was given to, if it was given away."""
         ...
 
+    async def givers(self) -> set[str]:
+        """The sessions that gave something away."""
+        ...
+
     async def forget(self, session_id: str) -> None:
         """Forgets what a session gave away."""
         ...

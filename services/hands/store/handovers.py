@@ -27,6 +27,7 @@ _ADD: Final = insert(_given)
 _FORGET: Final = delete(_given).where(_this)
 _SETTLE: Final = update(_given).where(_this).values(settled=True)
 _UNSETTLED: Final = select(_given).where(_given.c.settled.is_(False)).order_by(_given.c.begun_at)
+_GIVERS: Final = select(_given.c.session_id).distinct()
 _FORGET_ALL: Final = delete(_given).where(_given.c.session_id == bindparam("session"))
 
 
@@ -75,6 +76,11 @@ class SqlHandOvers:
     async def find(self, session_id: str, hand: str) -> HandOver | None:
         """Whom a hand was given to, if it was given away."""
         return await self._database.read(lambda connection: _find(connection, session_id, hand))
+
+    async def givers(self) -> set[str]:
+        """The sessions that gave something away."""
+        rows = await self._database.read(lambda connection: connection.execute(_GIVERS).all())
+        return {row.session_id for row in rows}
 
     async def forget(self, session_id: str) -> None:
         """Forgets what a session gave away."""

@@ -142,6 +142,8 @@ async def test_only_one_of_two_receivers_gets_it(store: Store) -> None:
 async def test_session_that_is_gone_has_given_nothing(store: Store) -> None:
     await store.begin()
     await store.begin(HandOver("receiver", "tools", "giver", "other"), giver=3)
+    assert await store.handovers.givers() == {"giver", "receiver"}
     await store.handovers.forget("giver")
+    assert await store.handovers.givers() == {"receiver"}
     assert await store.handovers.find("giver", "build") is None
     assert await store.handovers.find("receiver", "tools") is not None

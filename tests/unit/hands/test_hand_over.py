@@ -90,6 +90,27 @@ async def test_givers_calls_are_refused_by_the_next_process_too(world: World) ->
     assert hand.id == world.backend.launched[-1].spec.hand_id
 
 
+async def test_only_sessions_that_gave_something_away_are_looked_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.custody.recover()
+    looked_up: list[str] = []
+    find = world.handovers.find
+
+    async def counting(session_id: str, hand: str) -> HandOver | None:
+        looked_up.append(session_id)
+        return await find(session_id, hand)
+
+    await prepared(world)
+    monkeypatch.setattr(world.handovers, "find", counting)
+    await world.executor.provision("sesn_other", 1)
+    assert looked_up == []
+    await hand_over(world)
+    assert (await refusal(world.executor.provision(GIVER, 1, name="build"))).reason is (
+        Reason.ARCHIVED
+    )
+
+
 async def test_result_recorded_before_is_still_the_givers_to_read(world: World) -> None:
     await prepared(world)
     asked = ask(world, GIVER, "build")
