@@ -101,19 +101,28 @@ class AgentToolset(_message.Message):
 
     DEFAULT_CONFIG_FIELD_NUMBER: _builtins.int
     CONFIGS_FIELD_NUMBER: _builtins.int
+    WEB_TOOLS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def default_config(self) -> Global___ToolDefaults: ...
     @_builtins.property
     def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentToolConfig]: ...
+    @_builtins.property
+    def web_tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Which of web_fetch and web_search a session's model is told of: settled when
+        the session gets its copy, since whether anything can be searched is the
+        installation's matter. Nothing is settled in a stored agent.
+        """
+
     def __init__(
         self,
         *,
         default_config: Global___ToolDefaults | None = ...,
         configs: _abc.Iterable[Global___AgentToolConfig] | None = ...,
+        web_tools: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_config", b"default_config"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "default_config", b"default_config"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "default_config", b"default_config", "web_tools", b"web_tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -174,11 +183,15 @@ class AgentToolConfig(_message.Message):
     def permission_policy(self) -> Global___PermissionPolicy: ...
     @_builtins.property
     def allowed_domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Web tools only."""
+        """Web tools only: nothing but these domains and those below them. web_search
+        takes a path behind a domain.
+        """
 
     @_builtins.property
     def blocked_domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Web tools only."""
+        """Web tools only: all but these domains and those below them. Not with
+        allowed_domains.
+        """
 
     @_builtins.property
     def url_sources(self) -> Global___UrlSources:
@@ -363,6 +376,40 @@ class UserLocation(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timezone) -> _WhichOneofReturnType__timezone | None: ...
 
 Global___UserLocation: _TypeAlias = UserLocation  # noqa: Y015
+
+@_typing.final
+class WebSettings(_message.Message):
+    """What whoever runs a call of a web tool goes by, from the tool's config."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALLOWED_DOMAINS_FIELD_NUMBER: _builtins.int
+    BLOCKED_DOMAINS_FIELD_NUMBER: _builtins.int
+    MAX_CONTENT_TOKENS_FIELD_NUMBER: _builtins.int
+    USER_LOCATION_FIELD_NUMBER: _builtins.int
+    max_content_tokens: _builtins.int
+    """0 means no bound of the agent's."""
+    @_builtins.property
+    def allowed_domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def blocked_domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def user_location(self) -> Global___UserLocation: ...
+    def __init__(
+        self,
+        *,
+        allowed_domains: _abc.Iterable[_builtins.str] | None = ...,
+        blocked_domains: _abc.Iterable[_builtins.str] | None = ...,
+        max_content_tokens: _builtins.int = ...,
+        user_location: Global___UserLocation | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["user_location", b"user_location"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_domains", b"allowed_domains", "blocked_domains", b"blocked_domains", "max_content_tokens", b"max_content_tokens", "user_location", b"user_location"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WebSettings: _TypeAlias = WebSettings  # noqa: Y015
 
 @_typing.final
 class McpToolset(_message.Message):
