@@ -3,8 +3,13 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
+from drover.event.v1 import content_pb2 as _content_pb2
+from drover.event.v1 import session_event_pb2 as _session_event_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -33,9 +38,7 @@ Global___GetHoldingsRequest: _TypeAlias = GetHoldingsRequest  # noqa: Y015
 
 @_typing.final
 class GetHoldingsResponse(_message.Message):
-    """Counts of what is held. Both are 0: storing credentials is not part of this
-    release.
-    """
+    """Counts of what is held for all workspaces; archived ones are not counted."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -56,3 +59,287 @@ class GetHoldingsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetHoldingsResponse: _TypeAlias = GetHoldingsResponse  # noqa: Y015
+
+@_typing.final
+class OpenGrantRequest(_message.Message):
+    """Asks for a hand's grant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    HAND_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    hand_id: _builtins.str
+    """The hand that will use it, as hands tell them apart."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        hand_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hand_id", b"hand_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenGrantRequest: _TypeAlias = OpenGrantRequest  # noqa: Y015
+
+@_typing.final
+class OpenGrantResponse(_message.Message):
+    """What a hand needs for its way out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    CA_CERTIFICATE_FIELD_NUMBER: _builtins.int
+    VARIABLES_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    grant: _builtins.str
+    """Opens the egress proxy, ListTools and Call. For the hands service alone: no
+    sandbox ever holds it.
+    """
+    ca_certificate: _builtins.str
+    """The authority that signs what the sandbox is shown in the names of hosts, in
+    PEM: one per session, the same at every renewal.
+    """
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp:
+        """From then on the grant opens nothing. Renew well before."""
+
+    @_builtins.property
+    def variables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlaceholderVariable]:
+        """Environment variables of the session's credentials."""
+
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[_session_event_pb2.SessionError]:
+        """Credentials that cannot be used as things are."""
+
+    def __init__(
+        self,
+        *,
+        grant: _builtins.str = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
+        ca_certificate: _builtins.str = ...,
+        variables: _abc.Iterable[Global___PlaceholderVariable] | None = ...,
+        problems: _abc.Iterable[_session_event_pb2.SessionError] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_certificate", b"ca_certificate", "expires_at", b"expires_at", "grant", b"grant", "problems", b"problems", "variables", b"variables"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenGrantResponse: _TypeAlias = OpenGrantResponse  # noqa: Y015
+
+@_typing.final
+class PlaceholderVariable(_message.Message):
+    """An environment variable that stands for a credential."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PLACEHOLDER_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    placeholder: _builtins.str
+    """What the sandbox sees in place of the value. No secret: it is worth something
+    in this session's requests to the credential's hosts alone.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        placeholder: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "placeholder", b"placeholder"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlaceholderVariable: _TypeAlias = PlaceholderVariable  # noqa: Y015
+
+@_typing.final
+class RevokeGrantsRequest(_message.Message):
+    """Ends grants."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeGrantsRequest: _TypeAlias = RevokeGrantsRequest  # noqa: Y015
+
+@_typing.final
+class RevokeGrantsResponse(_message.Message):
+    """No grant that was given before opens anything."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeGrantsResponse: _TypeAlias = RevokeGrantsResponse  # noqa: Y015
+
+@_typing.final
+class ListToolsRequest(_message.Message):
+    """Asks for the tools of an MCP server."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_FIELD_NUMBER: _builtins.int
+    MCP_SERVER_NAME_FIELD_NUMBER: _builtins.int
+    grant: _builtins.str
+    mcp_server_name: _builtins.str
+    """As the session's agent calls it."""
+    def __init__(
+        self,
+        *,
+        grant: _builtins.str = ...,
+        mcp_server_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "mcp_server_name", b"mcp_server_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListToolsRequest: _TypeAlias = ListToolsRequest  # noqa: Y015
+
+@_typing.final
+class ListToolsResponse(_message.Message):
+    """The tools of an MCP server, in its order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOLS_FIELD_NUMBER: _builtins.int
+    PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    protocol_version: _builtins.str
+    """The version of the protocol that was agreed on."""
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___McpTool]: ...
+    def __init__(
+        self,
+        *,
+        tools: _abc.Iterable[Global___McpTool] | None = ...,
+        protocol_version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["protocol_version", b"protocol_version", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListToolsResponse: _TypeAlias = ListToolsResponse  # noqa: Y015
+
+@_typing.final
+class McpTool(_message.Message):
+    """A tool as its server describes it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    INPUT_SCHEMA_FIELD_NUMBER: _builtins.int
+    ANNOTATIONS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    description: _builtins.str
+    input_schema: _builtins.str
+    """JSON text of an object."""
+    annotations: _builtins.str
+    """JSON text of an object; empty where the server has none."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+        input_schema: _builtins.str = ...,
+        annotations: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "description", b"description", "input_schema", b"input_schema", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___McpTool: _TypeAlias = McpTool  # noqa: Y015
+
+@_typing.final
+class CallRequest(_message.Message):
+    """One call of a tool."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_FIELD_NUMBER: _builtins.int
+    MCP_SERVER_NAME_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    INPUT_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    grant: _builtins.str
+    mcp_server_name: _builtins.str
+    """As the session's agent calls it."""
+    tool: _builtins.str
+    """The tool, by its server's own name."""
+    input: _builtins.str
+    """JSON text of an object. Empty means `{}`."""
+    call_id: _builtins.str
+    """The event id of the call, for the audit trail."""
+    def __init__(
+        self,
+        *,
+        grant: _builtins.str = ...,
+        mcp_server_name: _builtins.str = ...,
+        tool: _builtins.str = ...,
+        input: _builtins.str = ...,
+        call_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "grant", b"grant", "input", b"input", "mcp_server_name", b"mcp_server_name", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallRequest: _TypeAlias = CallRequest  # noqa: Y015
+
+@_typing.final
+class CallResponse(_message.Message):
+    """What the tool answered."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    IS_ERROR_FIELD_NUMBER: _builtins.int
+    is_error: _builtins.bool
+    """The tool's own word."""
+    @_builtins.property
+    def content(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.ContentBlock]: ...
+    def __init__(
+        self,
+        *,
+        content: _abc.Iterable[_content_pb2.ContentBlock] | None = ...,
+        is_error: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "is_error", b"is_error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallResponse: _TypeAlias = CallResponse  # noqa: Y015

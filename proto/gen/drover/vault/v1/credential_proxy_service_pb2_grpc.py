@@ -27,6 +27,10 @@ if _version_not_supported:
 
 class CredentialProxyServiceStub:
     """Uses credentials for others, who never see them. No RPC answers a secret.
+
+    The hands alone call it. What they may use is told by a grant: signed, minutes
+    long, bound to a session, a hand, a workspace and the session's vaults. What a
+    session may do is asked of SessionService, never of the caller.
     """
 
     def __init__(self, channel):
@@ -40,14 +44,71 @@ class CredentialProxyServiceStub:
                 request_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.GetHoldingsRequest.SerializeToString,
                 response_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.GetHoldingsResponse.FromString,
                 _registered_method=True)
+        self.OpenGrant = channel.unary_unary(
+                '/drover.vault.v1.CredentialProxyService/OpenGrant',
+                request_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.OpenGrantRequest.SerializeToString,
+                response_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.OpenGrantResponse.FromString,
+                _registered_method=True)
+        self.RevokeGrants = channel.unary_unary(
+                '/drover.vault.v1.CredentialProxyService/RevokeGrants',
+                request_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.RevokeGrantsRequest.SerializeToString,
+                response_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.RevokeGrantsResponse.FromString,
+                _registered_method=True)
+        self.ListTools = channel.unary_unary(
+                '/drover.vault.v1.CredentialProxyService/ListTools',
+                request_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.ListToolsRequest.SerializeToString,
+                response_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.ListToolsResponse.FromString,
+                _registered_method=True)
+        self.Call = channel.unary_unary(
+                '/drover.vault.v1.CredentialProxyService/Call',
+                request_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.CallRequest.SerializeToString,
+                response_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.CallResponse.FromString,
+                _registered_method=True)
 
 
 class CredentialProxyServiceServicer:
     """Uses credentials for others, who never see them. No RPC answers a secret.
+
+    The hands alone call it. What they may use is told by a grant: signed, minutes
+    long, bound to a session, a hand, a workspace and the session's vaults. What a
+    session may do is asked of SessionService, never of the caller.
     """
 
     def GetHoldings(self, request, context):
         """What the proxy holds: counts only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OpenGrant(self, request, context):
+        """Gives a hand its grant, or a later one: called again it renews, and all else
+        of the answer stays as it was. A session that is archived, terminated,
+        deleted or unknown gets none (NOT_FOUND, ARCHIVED).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeGrants(self, request, context):
+        """Ends every grant that a session was given until now, at once and durably.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTools(self, request, context):
+        """Asks one of the session's MCP servers for its tools, all pages of them.
+        Fails with error_code `mcp_connection_failed` or `mcp_authentication_failed`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Call(self, request, context):
+        """Calls one tool of one of the session's MCP servers, once. Fails as ListTools
+        does where nothing was sent; a call that was sent and not answered fails with
+        error_code `outcome_unknown`, and must not be repeated.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -61,6 +122,26 @@ def add_CredentialProxyServiceServicer_to_server(servicer, server):
                     request_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.GetHoldingsRequest.FromString,
                     response_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.GetHoldingsResponse.SerializeToString,
             ),
+            'OpenGrant': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenGrant,
+                    request_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.OpenGrantRequest.FromString,
+                    response_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.OpenGrantResponse.SerializeToString,
+            ),
+            'RevokeGrants': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeGrants,
+                    request_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.RevokeGrantsRequest.FromString,
+                    response_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.RevokeGrantsResponse.SerializeToString,
+            ),
+            'ListTools': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTools,
+                    request_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.ListToolsRequest.FromString,
+                    response_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.ListToolsResponse.SerializeToString,
+            ),
+            'Call': grpc.unary_unary_rpc_method_handler(
+                    servicer.Call,
+                    request_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.CallRequest.FromString,
+                    response_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.CallResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'drover.vault.v1.CredentialProxyService', rpc_method_handlers)
@@ -71,6 +152,10 @@ def add_CredentialProxyServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class CredentialProxyService:
     """Uses credentials for others, who never see them. No RPC answers a secret.
+
+    The hands alone call it. What they may use is told by a grant: signed, minutes
+    long, bound to a session, a hand, a workspace and the session's vaults. What a
+    session may do is asked of SessionService, never of the caller.
     """
 
     @staticmethod
@@ -90,6 +175,114 @@ class CredentialProxyService:
             '/drover.vault.v1.CredentialProxyService/GetHoldings',
             drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.GetHoldingsRequest.SerializeToString,
             drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.GetHoldingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenGrant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/drover.vault.v1.CredentialProxyService/OpenGrant',
+            drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.OpenGrantRequest.SerializeToString,
+            drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.OpenGrantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeGrants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/drover.vault.v1.CredentialProxyService/RevokeGrants',
+            drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.RevokeGrantsRequest.SerializeToString,
+            drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.RevokeGrantsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTools(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/drover.vault.v1.CredentialProxyService/ListTools',
+            drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.ListToolsRequest.SerializeToString,
+            drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.ListToolsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Call(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/drover.vault.v1.CredentialProxyService/Call',
+            drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.CallRequest.SerializeToString,
+            drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.CallResponse.FromString,
             options,
             channel_credentials,
             insecure,

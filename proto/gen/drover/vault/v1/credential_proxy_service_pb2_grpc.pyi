@@ -27,7 +27,12 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class CredentialProxyServiceStub:
-    """Uses credentials for others, who never see them. No RPC answers a secret."""
+    """Uses credentials for others, who never see them. No RPC answers a secret.
+
+    The hands alone call it. What they may use is told by a grant: signed, minutes
+    long, bound to a session, a hand, a workspace and the session's vaults. What a
+    session may do is asked of SessionService, never of the caller.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -35,17 +40,59 @@ class CredentialProxyServiceStub:
     def __new__(cls, channel: _aio.Channel) -> CredentialProxyServiceAsyncStub: ...
     GetHoldings: _grpc.UnaryUnaryMultiCallable[_credential_proxy_service_pb2.GetHoldingsRequest, _credential_proxy_service_pb2.GetHoldingsResponse]
     """What the proxy holds: counts only."""
+    OpenGrant: _grpc.UnaryUnaryMultiCallable[_credential_proxy_service_pb2.OpenGrantRequest, _credential_proxy_service_pb2.OpenGrantResponse]
+    """Gives a hand its grant, or a later one: called again it renews, and all else
+    of the answer stays as it was. A session that is archived, terminated,
+    deleted or unknown gets none (NOT_FOUND, ARCHIVED).
+    """
+    RevokeGrants: _grpc.UnaryUnaryMultiCallable[_credential_proxy_service_pb2.RevokeGrantsRequest, _credential_proxy_service_pb2.RevokeGrantsResponse]
+    """Ends every grant that a session was given until now, at once and durably."""
+    ListTools: _grpc.UnaryUnaryMultiCallable[_credential_proxy_service_pb2.ListToolsRequest, _credential_proxy_service_pb2.ListToolsResponse]
+    """Asks one of the session's MCP servers for its tools, all pages of them.
+    Fails with error_code `mcp_connection_failed` or `mcp_authentication_failed`.
+    """
+    Call: _grpc.UnaryUnaryMultiCallable[_credential_proxy_service_pb2.CallRequest, _credential_proxy_service_pb2.CallResponse]
+    """Calls one tool of one of the session's MCP servers, once. Fails as ListTools
+    does where nothing was sent; a call that was sent and not answered fails with
+    error_code `outcome_unknown`, and must not be repeated.
+    """
 
 @_typing.type_check_only
 class CredentialProxyServiceAsyncStub(CredentialProxyServiceStub):
-    """Uses credentials for others, who never see them. No RPC answers a secret."""
+    """Uses credentials for others, who never see them. No RPC answers a secret.
+
+    The hands alone call it. What they may use is told by a grant: signed, minutes
+    long, bound to a session, a hand, a workspace and the session's vaults. What a
+    session may do is asked of SessionService, never of the caller.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetHoldings: _aio.UnaryUnaryMultiCallable[_credential_proxy_service_pb2.GetHoldingsRequest, _credential_proxy_service_pb2.GetHoldingsResponse]  # type: ignore[assignment]
     """What the proxy holds: counts only."""
+    OpenGrant: _aio.UnaryUnaryMultiCallable[_credential_proxy_service_pb2.OpenGrantRequest, _credential_proxy_service_pb2.OpenGrantResponse]  # type: ignore[assignment]
+    """Gives a hand its grant, or a later one: called again it renews, and all else
+    of the answer stays as it was. A session that is archived, terminated,
+    deleted or unknown gets none (NOT_FOUND, ARCHIVED).
+    """
+    RevokeGrants: _aio.UnaryUnaryMultiCallable[_credential_proxy_service_pb2.RevokeGrantsRequest, _credential_proxy_service_pb2.RevokeGrantsResponse]  # type: ignore[assignment]
+    """Ends every grant that a session was given until now, at once and durably."""
+    ListTools: _aio.UnaryUnaryMultiCallable[_credential_proxy_service_pb2.ListToolsRequest, _credential_proxy_service_pb2.ListToolsResponse]  # type: ignore[assignment]
+    """Asks one of the session's MCP servers for its tools, all pages of them.
+    Fails with error_code `mcp_connection_failed` or `mcp_authentication_failed`.
+    """
+    Call: _aio.UnaryUnaryMultiCallable[_credential_proxy_service_pb2.CallRequest, _credential_proxy_service_pb2.CallResponse]  # type: ignore[assignment]
+    """Calls one tool of one of the session's MCP servers, once. Fails as ListTools
+    does where nothing was sent; a call that was sent and not answered fails with
+    error_code `outcome_unknown`, and must not be repeated.
+    """
 
 class CredentialProxyServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Uses credentials for others, who never see them. No RPC answers a secret."""
+    """Uses credentials for others, who never see them. No RPC answers a secret.
+
+    The hands alone call it. What they may use is told by a grant: signed, minutes
+    long, bound to a session, a hand, a workspace and the session's vaults. What a
+    session may do is asked of SessionService, never of the caller.
+    """
 
     @_abc_1.abstractmethod
     def GetHoldings(
@@ -54,5 +101,45 @@ class CredentialProxyServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_credential_proxy_service_pb2.GetHoldingsResponse, _abc.Awaitable[_credential_proxy_service_pb2.GetHoldingsResponse]]:
         """What the proxy holds: counts only."""
+
+    @_abc_1.abstractmethod
+    def OpenGrant(
+        self,
+        request: _credential_proxy_service_pb2.OpenGrantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_credential_proxy_service_pb2.OpenGrantResponse, _abc.Awaitable[_credential_proxy_service_pb2.OpenGrantResponse]]:
+        """Gives a hand its grant, or a later one: called again it renews, and all else
+        of the answer stays as it was. A session that is archived, terminated,
+        deleted or unknown gets none (NOT_FOUND, ARCHIVED).
+        """
+
+    @_abc_1.abstractmethod
+    def RevokeGrants(
+        self,
+        request: _credential_proxy_service_pb2.RevokeGrantsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_credential_proxy_service_pb2.RevokeGrantsResponse, _abc.Awaitable[_credential_proxy_service_pb2.RevokeGrantsResponse]]:
+        """Ends every grant that a session was given until now, at once and durably."""
+
+    @_abc_1.abstractmethod
+    def ListTools(
+        self,
+        request: _credential_proxy_service_pb2.ListToolsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_credential_proxy_service_pb2.ListToolsResponse, _abc.Awaitable[_credential_proxy_service_pb2.ListToolsResponse]]:
+        """Asks one of the session's MCP servers for its tools, all pages of them.
+        Fails with error_code `mcp_connection_failed` or `mcp_authentication_failed`.
+        """
+
+    @_abc_1.abstractmethod
+    def Call(
+        self,
+        request: _credential_proxy_service_pb2.CallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_credential_proxy_service_pb2.CallResponse, _abc.Awaitable[_credential_proxy_service_pb2.CallResponse]]:
+        """Calls one tool of one of the session's MCP servers, once. Fails as ListTools
+        does where nothing was sent; a call that was sent and not answered fails with
+        error_code `outcome_unknown`, and must not be repeated.
+        """
 
 def add_CredentialProxyServiceServicer_to_server(servicer: CredentialProxyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
