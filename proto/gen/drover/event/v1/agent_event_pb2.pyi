@@ -371,6 +371,7 @@ class AgentMcpToolUse(_message.Message):
     SESSION_THREAD_ID_FIELD_NUMBER: _builtins.int
     MODEL_CALL_ID_FIELD_NUMBER: _builtins.int
     MALFORMED_INPUT_FIELD_NUMBER: _builtins.int
+    OFFERED_NAME_FIELD_NUMBER: _builtins.int
     mcp_server_name: _builtins.str
     name: _builtins.str
     input: _builtins.str
@@ -381,6 +382,8 @@ class AgentMcpToolUse(_message.Message):
     """The model's own id of the call."""
     malformed_input: _builtins.str
     """Set where the input was not a JSON object: what the model wrote instead."""
+    offered_name: _builtins.str
+    """The name that the model knows the tool by."""
     @_builtins.property
     def evaluation(self) -> Global___ToolEvaluation: ...
     def __init__(
@@ -394,10 +397,11 @@ class AgentMcpToolUse(_message.Message):
         session_thread_id: _builtins.str | None = ...,
         model_call_id: _builtins.str = ...,
         malformed_input: _builtins.str | None = ...,
+        offered_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_malformed_input", b"_malformed_input", "_session_thread_id", b"_session_thread_id", "evaluation", b"evaluation", "malformed_input", b"malformed_input", "session_thread_id", b"session_thread_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_malformed_input", b"_malformed_input", "_session_thread_id", b"_session_thread_id", "evaluated_permission", b"evaluated_permission", "evaluation", b"evaluation", "input", b"input", "malformed_input", b"malformed_input", "mcp_server_name", b"mcp_server_name", "model_call_id", b"model_call_id", "name", b"name", "session_thread_id", b"session_thread_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_malformed_input", b"_malformed_input", "_session_thread_id", b"_session_thread_id", "evaluated_permission", b"evaluated_permission", "evaluation", b"evaluation", "input", b"input", "malformed_input", b"malformed_input", "mcp_server_name", b"mcp_server_name", "model_call_id", b"model_call_id", "name", b"name", "offered_name", b"offered_name", "session_thread_id", b"session_thread_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__malformed_input: _TypeAlias = _typing.Literal["malformed_input"]  # noqa: Y015
     _WhichOneofArgType__malformed_input: _TypeAlias = _typing.Literal["_malformed_input", b"_malformed_input"]  # noqa: Y015

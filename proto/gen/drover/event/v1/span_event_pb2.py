@@ -23,15 +23,18 @@ _sym_db = _symbol_database.Default()
 
 
 from drover.api.v1 import annotations_pb2 as drover_dot_api_dot_v1_dot_annotations__pb2
+from drover.event.v1 import mcp_tool_pb2 as drover_dot_event_dot_v1_dot_mcp__tool__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n drover/event/v1/span_event.proto\x12\x0f\x64rover.event.v1\x1a\x1f\x64rover/api/v1/annotations.proto\"\x17\n\x15SpanModelRequestStart\"\xe2\x01\n\x13SpanModelRequestEnd\x12\x1e\n\x16model_request_start_id\x18\x01 \x01(\t\x12\x30\n\x0bmodel_usage\x18\x02 \x01(\x0b\x32\x1b.drover.event.v1.ModelUsage\x12\x15\n\x08is_error\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x1b\n\x0bstop_reason\x18\x04 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x12\x1a\n\nmessage_id\x18\x05 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x12\x1c\n\x0cstop_details\x18\x06 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x42\x0b\n\t_is_error\"\xfa\x01\n\nModelUsage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x03\x12\x15\n\routput_tokens\x18\x02 \x01(\x03\x12\x1f\n\x17\x63\x61\x63he_read_input_tokens\x18\x03 \x01(\x03\x12#\n\x1b\x63\x61\x63he_creation_input_tokens\x18\x04 \x01(\x03\x12\x12\n\x05speed\x18\x05 \x01(\tH\x00\x88\x01\x01\x12.\n\x1e\x63\x61\x63he_creation_1h_input_tokens\x18\x06 \x01(\x03\x42\x06\xa2\x8b&\x02\x18\x01\x12\x15\n\x05model\x18\x07 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x12\x14\n\x04rate\x18\x08 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x42\x08\n\x06_speed\"C\n\x1aSpanOutcomeEvaluationStart\x12\x12\n\noutcome_id\x18\x01 \x01(\t\x12\x11\n\titeration\x18\x02 \x01(\x05\"E\n\x1cSpanOutcomeEvaluationOngoing\x12\x12\n\noutcome_id\x18\x01 \x01(\t\x12\x11\n\titeration\x18\x02 \x01(\x05\"\xb7\x01\n\x18SpanOutcomeEvaluationEnd\x12#\n\x1boutcome_evaluation_start_id\x18\x01 \x01(\t\x12\x12\n\noutcome_id\x18\x02 \x01(\t\x12\x11\n\titeration\x18\x03 \x01(\x05\x12\x0e\n\x06result\x18\x04 \x01(\t\x12\x13\n\x0b\x65xplanation\x18\x05 \x01(\t\x12*\n\x05usage\x18\x06 \x01(\x0b\x32\x1b.drover.event.v1.ModelUsageb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n drover/event/v1/span_event.proto\x12\x0f\x64rover.event.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1e\x64rover/event/v1/mcp_tool.proto\"I\n\x15SpanModelRequestStart\x12\x30\n\x03mcp\x18\x01 \x01(\x0b\x32\x1b.drover.event.v1.McpListingB\x06\xa2\x8b&\x02\x18\x01\"\xe2\x01\n\x13SpanModelRequestEnd\x12\x1e\n\x16model_request_start_id\x18\x01 \x01(\t\x12\x30\n\x0bmodel_usage\x18\x02 \x01(\x0b\x32\x1b.drover.event.v1.ModelUsage\x12\x15\n\x08is_error\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x1b\n\x0bstop_reason\x18\x04 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x12\x1a\n\nmessage_id\x18\x05 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x12\x1c\n\x0cstop_details\x18\x06 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x42\x0b\n\t_is_error\"\xfa\x01\n\nModelUsage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x03\x12\x15\n\routput_tokens\x18\x02 \x01(\x03\x12\x1f\n\x17\x63\x61\x63he_read_input_tokens\x18\x03 \x01(\x03\x12#\n\x1b\x63\x61\x63he_creation_input_tokens\x18\x04 \x01(\x03\x12\x12\n\x05speed\x18\x05 \x01(\tH\x00\x88\x01\x01\x12.\n\x1e\x63\x61\x63he_creation_1h_input_tokens\x18\x06 \x01(\x03\x42\x06\xa2\x8b&\x02\x18\x01\x12\x15\n\x05model\x18\x07 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x12\x14\n\x04rate\x18\x08 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x42\x08\n\x06_speed\"C\n\x1aSpanOutcomeEvaluationStart\x12\x12\n\noutcome_id\x18\x01 \x01(\t\x12\x11\n\titeration\x18\x02 \x01(\x05\"E\n\x1cSpanOutcomeEvaluationOngoing\x12\x12\n\noutcome_id\x18\x01 \x01(\t\x12\x11\n\titeration\x18\x02 \x01(\x05\"\xb7\x01\n\x18SpanOutcomeEvaluationEnd\x12#\n\x1boutcome_evaluation_start_id\x18\x01 \x01(\t\x12\x12\n\noutcome_id\x18\x02 \x01(\t\x12\x11\n\titeration\x18\x03 \x01(\x05\x12\x0e\n\x06result\x18\x04 \x01(\t\x12\x13\n\x0b\x65xplanation\x18\x05 \x01(\t\x12*\n\x05usage\x18\x06 \x01(\x0b\x32\x1b.drover.event.v1.ModelUsageb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'drover.event.v1.span_event_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_SPANMODELREQUESTSTART'].fields_by_name['mcp']._loaded_options = None
+  _globals['_SPANMODELREQUESTSTART'].fields_by_name['mcp']._serialized_options = b'\242\213&\002\030\001'
   _globals['_SPANMODELREQUESTEND'].fields_by_name['stop_reason']._loaded_options = None
   _globals['_SPANMODELREQUESTEND'].fields_by_name['stop_reason']._serialized_options = b'\242\213&\002\030\001'
   _globals['_SPANMODELREQUESTEND'].fields_by_name['message_id']._loaded_options = None
@@ -44,16 +47,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MODELUSAGE'].fields_by_name['model']._serialized_options = b'\242\213&\002\030\001'
   _globals['_MODELUSAGE'].fields_by_name['rate']._loaded_options = None
   _globals['_MODELUSAGE'].fields_by_name['rate']._serialized_options = b'\242\213&\002\030\001'
-  _globals['_SPANMODELREQUESTSTART']._serialized_start=86
-  _globals['_SPANMODELREQUESTSTART']._serialized_end=109
-  _globals['_SPANMODELREQUESTEND']._serialized_start=112
-  _globals['_SPANMODELREQUESTEND']._serialized_end=338
-  _globals['_MODELUSAGE']._serialized_start=341
-  _globals['_MODELUSAGE']._serialized_end=591
-  _globals['_SPANOUTCOMEEVALUATIONSTART']._serialized_start=593
-  _globals['_SPANOUTCOMEEVALUATIONSTART']._serialized_end=660
-  _globals['_SPANOUTCOMEEVALUATIONONGOING']._serialized_start=662
-  _globals['_SPANOUTCOMEEVALUATIONONGOING']._serialized_end=731
-  _globals['_SPANOUTCOMEEVALUATIONEND']._serialized_start=734
-  _globals['_SPANOUTCOMEEVALUATIONEND']._serialized_end=917
+  _globals['_SPANMODELREQUESTSTART']._serialized_start=118
+  _globals['_SPANMODELREQUESTSTART']._serialized_end=191
+  _globals['_SPANMODELREQUESTEND']._serialized_start=194
+  _globals['_SPANMODELREQUESTEND']._serialized_end=420
+  _globals['_MODELUSAGE']._serialized_start=423
+  _globals['_MODELUSAGE']._serialized_end=673
+  _globals['_SPANOUTCOMEEVALUATIONSTART']._serialized_start=675
+  _globals['_SPANOUTCOMEEVALUATIONSTART']._serialized_end=742
+  _globals['_SPANOUTCOMEEVALUATIONONGOING']._serialized_start=744
+  _globals['_SPANOUTCOMEEVALUATIONONGOING']._serialized_end=813
+  _globals['_SPANOUTCOMEEVALUATIONEND']._serialized_start=816
+  _globals['_SPANOUTCOMEEVALUATIONEND']._serialized_end=999
 # @@protoc_insertion_point(module_scope)

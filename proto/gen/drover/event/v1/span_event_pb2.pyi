@@ -3,6 +3,7 @@
 isort:skip_file
 """
 
+from drover.event.v1 import mcp_tool_pb2 as _mcp_tool_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 import builtins as _builtins
@@ -22,12 +23,21 @@ class SpanModelRequestStart(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    MCP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def mcp(self) -> _mcp_tool_pb2.McpListing:
+        """Set where the session's MCP servers have been asked for their tools since
+        the request before: what the model is offered from now on.
+        """
+
     def __init__(
         self,
+        *,
+        mcp: _mcp_tool_pb2.McpListing | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["mcp", b"mcp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mcp", b"mcp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,6 +6,8 @@ isort:skip_file
 from collections import abc as _abc
 from drover.environment.v1 import environment_pb2 as _environment_pb2
 from drover.event.v1 import content_pb2 as _content_pb2
+from drover.event.v1 import mcp_tool_pb2 as _mcp_tool_pb2
+from drover.event.v1 import session_event_pb2 as _session_event_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
@@ -34,7 +36,9 @@ class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.Value
     VERDICT_CANCELLED: _Verdict.ValueType  # 2
     """The call was cancelled, or its tombstone was found."""
     VERDICT_OUTCOME_UNKNOWN: _Verdict.ValueType  # 3
-    """The sandbox died while the tool ran: what it did is unknown. Never re-run."""
+    """The sandbox died while the tool ran, or the connection to the MCP server: what
+    it did is unknown. Never re-run.
+    """
     VERDICT_NOT_RUN: _Verdict.ValueType  # 4
     """The tool could not start (bad input, unknown tool, no sandbox to be had).
     Nothing ran.
@@ -49,7 +53,9 @@ VERDICT_COMPLETED: Verdict.ValueType  # 1
 VERDICT_CANCELLED: Verdict.ValueType  # 2
 """The call was cancelled, or its tombstone was found."""
 VERDICT_OUTCOME_UNKNOWN: Verdict.ValueType  # 3
-"""The sandbox died while the tool ran: what it did is unknown. Never re-run."""
+"""The sandbox died while the tool ran, or the connection to the MCP server: what
+it did is unknown. Never re-run.
+"""
 VERDICT_NOT_RUN: Verdict.ValueType  # 4
 """The tool could not start (bad input, unknown tool, no sandbox to be had).
 Nothing ran.
@@ -104,6 +110,7 @@ class ProvisionResponse(_message.Message):
     BACKEND_FIELD_NUMBER: _builtins.int
     EXISTING_FIELD_NUMBER: _builtins.int
     HAND_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
     hand_id: _builtins.str
     """Identifies this sandbox; a replacement has another id."""
     backend: _builtins.str
@@ -112,6 +119,10 @@ class ProvisionResponse(_message.Message):
     """The hand was there already."""
     hand: _builtins.str
     """Its name in the session, as asked for."""
+    @_builtins.property
+    def errors(self) -> _containers.RepeatedCompositeFieldContainer[_session_event_pb2.SessionError]:
+        """What went wrong beside: the hand is there all the same."""
+
     def __init__(
         self,
         *,
@@ -119,10 +130,11 @@ class ProvisionResponse(_message.Message):
         backend: _builtins.str = ...,
         existing: _builtins.bool = ...,
         hand: _builtins.str = ...,
+        errors: _abc.Iterable[_session_event_pb2.SessionError] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "existing", b"existing", "hand", b"hand", "hand_id", b"hand_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "errors", b"errors", "existing", b"existing", "hand", b"hand", "hand_id", b"hand_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -141,17 +153,24 @@ class ExecuteRequest(_message.Message):
     INPUT_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     HAND_FIELD_NUMBER: _builtins.int
+    MCP_SERVER_NAME_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     call_id: _builtins.str
     """The event id of the call, unique in the session."""
     generation: _builtins.int
     """The caller's lease generation, as in ProvisionRequest."""
     name: _builtins.str
-    """The tool: bash, read, write, edit, glob or grep."""
+    """The tool: bash, read, write, edit, glob or grep; or, with `mcp_server_name`,
+    one of that server's, by the server's own name.
+    """
     input: _builtins.str
     """The tool's input: JSON text of an object. Empty means `{}`."""
     hand: _builtins.str
     """Which of the session's hands runs it. As in ProvisionRequest."""
+    mcp_server_name: _builtins.str
+    """The MCP server of the session's agent whose tool it is. Such a call needs no
+    sandbox. Empty for all others.
+    """
     @_builtins.property
     def environment(self) -> _environment_pb2.EnvironmentConfig:
         """The recipe, where there is no hand yet. As in ProvisionRequest."""
@@ -166,10 +185,11 @@ class ExecuteRequest(_message.Message):
         input: _builtins.str = ...,
         environment: _environment_pb2.EnvironmentConfig | None = ...,
         hand: _builtins.str = ...,
+        mcp_server_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "environment", b"environment", "generation", b"generation", "hand", b"hand", "input", b"input", "name", b"name", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "environment", b"environment", "generation", b"generation", "hand", b"hand", "input", b"input", "mcp_server_name", b"mcp_server_name", "name", b"name", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -186,6 +206,7 @@ class ExecuteResponse(_message.Message):
     VERDICT_FIELD_NUMBER: _builtins.int
     DURATION_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
     is_error: _builtins.bool
     verdict: Global___Verdict.ValueType
     replayed: _builtins.bool
@@ -196,6 +217,10 @@ class ExecuteResponse(_message.Message):
     def duration(self) -> _duration_pb2.Duration:
         """How long the tool ran."""
 
+    @_builtins.property
+    def errors(self) -> _containers.RepeatedCompositeFieldContainer[_session_event_pb2.SessionError]:
+        """What went wrong beside the call."""
+
     def __init__(
         self,
         *,
@@ -204,10 +229,11 @@ class ExecuteResponse(_message.Message):
         verdict: Global___Verdict.ValueType = ...,
         duration: _duration_pb2.Duration | None = ...,
         replayed: _builtins.bool = ...,
+        errors: _abc.Iterable[_session_event_pb2.SessionError] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "duration", b"duration", "is_error", b"is_error", "replayed", b"replayed", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "duration", b"duration", "errors", b"errors", "is_error", b"is_error", "replayed", b"replayed", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -469,3 +495,87 @@ class HandOverResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HandOverResponse: _TypeAlias = HandOverResponse  # noqa: Y015
+
+@_typing.final
+class ListToolsRequest(_message.Message):
+    """Asks MCP servers for their tools."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    MCP_SERVER_NAMES_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    generation: _builtins.int
+    """The caller's lease generation, as in ProvisionRequest."""
+    @_builtins.property
+    def mcp_server_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names in the session's agent."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        mcp_server_names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "mcp_server_names", b"mcp_server_names", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListToolsRequest: _TypeAlias = ListToolsRequest  # noqa: Y015
+
+@_typing.final
+class ListToolsResponse(_message.Message):
+    """An outcome for every server asked for, in that order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___McpServerOutcome]: ...
+    def __init__(
+        self,
+        *,
+        servers: _abc.Iterable[Global___McpServerOutcome] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["servers", b"servers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListToolsResponse: _TypeAlias = ListToolsResponse  # noqa: Y015
+
+@_typing.final
+class McpServerOutcome(_message.Message):
+    """What one MCP server answered, or why it did not."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MCP_SERVER_NAME_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    mcp_server_name: _builtins.str
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[_mcp_tool_pb2.McpTool]: ...
+    @_builtins.property
+    def error(self) -> _session_event_pb2.SessionError:
+        """Set where it could not be listed."""
+
+    def __init__(
+        self,
+        *,
+        mcp_server_name: _builtins.str = ...,
+        tools: _abc.Iterable[_mcp_tool_pb2.McpTool] | None = ...,
+        error: _session_event_pb2.SessionError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "mcp_server_name", b"mcp_server_name", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___McpServerOutcome: _TypeAlias = McpServerOutcome  # noqa: Y015

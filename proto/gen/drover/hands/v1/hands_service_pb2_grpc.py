@@ -72,6 +72,11 @@ class HandsServiceStub:
                 request_serializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.HandOverRequest.SerializeToString,
                 response_deserializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.HandOverResponse.FromString,
                 _registered_method=True)
+        self.ListTools = channel.unary_unary(
+                '/drover.hands.v1.HandsService/ListTools',
+                request_serializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.ListToolsRequest.SerializeToString,
+                response_deserializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.ListToolsResponse.FromString,
+                _registered_method=True)
 
 
 class HandsServiceServicer:
@@ -140,6 +145,15 @@ class HandsServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListTools(self, request, context):
+        """Lists the tools of MCP servers of the session's agent, all at once. Needs no
+        sandbox. A server that cannot be listed has an error; the others do not wait
+        for it longer than the request's deadline.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_HandsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -172,6 +186,11 @@ def add_HandsServiceServicer_to_server(servicer, server):
                     servicer.HandOver,
                     request_deserializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.HandOverRequest.FromString,
                     response_serializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.HandOverResponse.SerializeToString,
+            ),
+            'ListTools': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTools,
+                    request_deserializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.ListToolsRequest.FromString,
+                    response_serializer=drover_dot_hands_dot_v1_dot_hands__service__pb2.ListToolsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -344,6 +363,33 @@ class HandsService:
             '/drover.hands.v1.HandsService/HandOver',
             drover_dot_hands_dot_v1_dot_hands__service__pb2.HandOverRequest.SerializeToString,
             drover_dot_hands_dot_v1_dot_hands__service__pb2.HandOverResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTools(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/drover.hands.v1.HandsService/ListTools',
+            drover_dot_hands_dot_v1_dot_hands__service__pb2.ListToolsRequest.SerializeToString,
+            drover_dot_hands_dot_v1_dot_hands__service__pb2.ListToolsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -71,6 +71,11 @@ class HandsServiceStub:
     A repeated request is a success. Whoever dies in the middle of it: exactly
     one of the two has the hand.
     """
+    ListTools: _grpc.UnaryUnaryMultiCallable[_hands_service_pb2.ListToolsRequest, _hands_service_pb2.ListToolsResponse]
+    """Lists the tools of MCP servers of the session's agent, all at once. Needs no
+    sandbox. A server that cannot be listed has an error; the others do not wait
+    for it longer than the request's deadline.
+    """
 
 @_typing.type_check_only
 class HandsServiceAsyncStub(HandsServiceStub):
@@ -114,6 +119,11 @@ class HandsServiceAsyncStub(HandsServiceStub):
     Refused while a call is under way in it (FAILED_PRECONDITION, `hand_busy`).
     A repeated request is a success. Whoever dies in the middle of it: exactly
     one of the two has the hand.
+    """
+    ListTools: _aio.UnaryUnaryMultiCallable[_hands_service_pb2.ListToolsRequest, _hands_service_pb2.ListToolsResponse]  # type: ignore[assignment]
+    """Lists the tools of MCP servers of the session's agent, all at once. Needs no
+    sandbox. A server that cannot be listed has an error; the others do not wait
+    for it longer than the request's deadline.
     """
 
 class HandsServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -191,6 +201,17 @@ class HandsServiceServicer(metaclass=_abc_1.ABCMeta):
         Refused while a call is under way in it (FAILED_PRECONDITION, `hand_busy`).
         A repeated request is a success. Whoever dies in the middle of it: exactly
         one of the two has the hand.
+        """
+
+    @_abc_1.abstractmethod
+    def ListTools(
+        self,
+        request: _hands_service_pb2.ListToolsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hands_service_pb2.ListToolsResponse, _abc.Awaitable[_hands_service_pb2.ListToolsResponse]]:
+        """Lists the tools of MCP servers of the session's agent, all at once. Needs no
+        sandbox. A server that cannot be listed has an error; the others do not wait
+        for it longer than the request's deadline.
         """
 
 def add_HandsServiceServicer_to_server(servicer: HandsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
