@@ -115,6 +115,8 @@ class SessionSnapshot(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
     BUDGET_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    VAULT_IDS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     status: _session_pb2.SessionStatus.ValueType
     """As clients see it: a session that needs a brain runs."""
@@ -160,6 +162,12 @@ class SessionSnapshot(_message.Message):
 
     @_builtins.property
     def budget(self) -> _usage_pb2.Budget: ...
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedCompositeFieldContainer[_session_pb2.SessionResource]:
+        """What was mounted, without a token: those are given anew after an import."""
+
+    @_builtins.property
+    def vault_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -182,10 +190,12 @@ class SessionSnapshot(_message.Message):
         events: _builtins.int = ...,
         waiting: _builtins.int = ...,
         budget: _usage_pb2.Budget | None = ...,
+        resources: _abc.Iterable[_session_pb2.SessionResource] | None = ...,
+        vault_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "activity", b"activity", "agent", b"agent", "archived_at", b"archived_at", "budget", b"budget", "created_at", b"created_at", "environment", b"environment", "forked_from", b"forked_from", "stop_reason", b"stop_reason", "title", b"title", "updated_at", b"updated_at", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "activity", b"activity", "agent", b"agent", "archived_at", b"archived_at", "budget", b"budget", "created_at", b"created_at", "environment", b"environment", "environment_id", b"environment_id", "events", b"events", "forked_from", b"forked_from", "generation", b"generation", "metadata", b"metadata", "session_id", b"session_id", "status", b"status", "stop_reason", b"stop_reason", "threads", b"threads", "title", b"title", "updated_at", b"updated_at", "usage", b"usage", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "activity", b"activity", "agent", b"agent", "archived_at", b"archived_at", "budget", b"budget", "created_at", b"created_at", "environment", b"environment", "environment_id", b"environment_id", "events", b"events", "forked_from", b"forked_from", "generation", b"generation", "metadata", b"metadata", "resources", b"resources", "session_id", b"session_id", "status", b"status", "stop_reason", b"stop_reason", "threads", b"threads", "title", b"title", "updated_at", b"updated_at", "usage", b"usage", "vault_ids", b"vault_ids", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
     _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
