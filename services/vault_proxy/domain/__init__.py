@@ -1,0 +1,1 @@
+"""The vault proxy's rules: which request may go where, and with which credential. Pure."""
