@@ -311,8 +311,8 @@ class MemoryTransaction(MemoryWork):
             for state in states
         }
 
-    def request_release(self, ref, generation, *, purge):
-        release = HandRelease(next(self._ids), ref, generation, purge)
+    def request_release(self, ref, generation, *, purge, secrets=False):
+        release = HandRelease(next(self._ids), ref, generation, purge, secrets)
         self._tables.releases[release.id] = release, self._now
 
     def lease_releases(self, limit, lease_micros):

@@ -225,13 +225,14 @@ UNKNOWN = About()
 class HandRelease:
     """A hand to be released, kept until the hands service has done it.
 
-    `generation` is the session's last lease.
+    `generation` is the session's last lease; `secrets` must be forgotten by the vault proxy too.
     """
 
     id: int
     ref: SessionRef
     generation: int
     purge: bool
+    secrets: bool = False
     attempts: int = 0
 
 
@@ -387,8 +388,13 @@ class Transaction(WorkTransaction, Protocol):
         """How far sessions are, whatever their workspace; those that are no more are left out."""
         ...
 
-    def request_release(self, ref: SessionRef, generation: int, *, purge: bool) -> None:
-        """Notes that a session's hand must go, and take nothing of the lease `generation` more."""
+    def request_release(
+        self, ref: SessionRef, generation: int, *, purge: bool, secrets: bool = False
+    ) -> None:
+        """Notes that a session's hand must go, and take nothing of the lease `generation` more.
+
+        With `secrets` those that the vault proxy keeps for the session go too.
+        """
         ...
 
     def lease_releases(self, limit: int, lease_micros: int) -> list[HandRelease]:

@@ -12,6 +12,7 @@ from services.session.domain.event import InputClass
 
 if TYPE_CHECKING:
     from drover.event.v1 import event_pb2, session_event_pb2
+    from drover.session.v1 import session_pb2
 
 MICROS = 1_000_000
 
@@ -204,7 +205,8 @@ class Origin:
 class SessionDetails:
     """What of a session seldom changes and may be large: the snapshots that it works with.
 
-    `budget` is the most that it may cost, in cents.
+    `budget` is the most that it may cost, in cents. Of `resources` the secrets are not here: the
+    vault proxy has them.
     """
 
     environment_id: str
@@ -214,6 +216,8 @@ class SessionDetails:
     metadata: dict[str, str] = field(default_factory=dict)
     origin: Origin | None = None
     budget: int | None = None
+    resources: tuple[session_pb2.SessionResource, ...] = ()
+    vault_ids: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

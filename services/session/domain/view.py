@@ -37,6 +37,8 @@ def session(snapshot: Snapshot) -> pb.Session:
         created_at=timestamp(state.created_at),
         updated_at=timestamp(state.updated_at),
         primary_thread_id=state.primary_thread_id,
+        resources=details.resources,
+        vault_ids=details.vault_ids,
     )
     if details.budget is not None:
         view.budget.CopyFrom(budget.message(details.budget))

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-Release = tuple[SessionRef, int, bool, int]
-"""A session whose hand must go, its last lease, whether the workspace goes too, and when."""
+Release = tuple[SessionRef, int, bool, bool, int]
+"""A session whose hand must go, its last lease, whether the workspace goes too, whether secrets do,
+and when."""
 
 _INSERT = insert(releases)
 _DUE = (
@@ -26,6 +27,7 @@ _DUE = (
         releases.c.session_id,
         releases.c.generation,
         releases.c.purge,
+        releases.c.secrets,
         releases.c.attempts,
     )
     .where(releases.c.due_at <= bindparam("now"))
@@ -51,10 +53,11 @@ def add(connection: Connection, new: Iterable[Release]) -> None:
                 "session_id": ref.session_id,
                 "generation": generation,
                 "purge": purge,
+                "secrets": secrets,
                 "attempts": 0,
                 "due_at": due_at,
             }
-            for ref, generation, purge, due_at in new
+            for ref, generation, purge, secrets, due_at in new
         ],
     )
 
@@ -62,10 +65,8 @@ def add(connection: Connection, new: Iterable[Release]) -> None:
 def lease(connection: Connection, now: int, limit: int, until: int) -> list[HandRelease]:
     """Releases whose time has come and that nobody else leases; they come due again at `until`."""
     due = [
-        HandRelease(release_id, SessionRef(workspace, session), generation, purge, attempts)
-        for release_id, workspace, session, generation, purge, attempts in connection.execute(
-            _DUE, {"now": now, "most": limit}
-        )
+        HandRelease(row[0], SessionRef(row[1], row[2]), *row[3:])
+        for row in connection.execute(_DUE, {"now": now, "most": limit})
     ]
     if due:
         connection.execute(_LEASE, [{"release": one.id, "due": until} for one in due])

@@ -24,6 +24,7 @@ from sqlalchemy import (
 
 from drover.agent.v1 import agent_pb2
 from drover.environment.v1 import environment_pb2
+from drover.session.v1 import session_pb2
 from services.session.domain.ports import Need, Peek
 from services.session.domain.session import (
     Activity,
@@ -325,7 +326,8 @@ def stored(state: SessionState) -> SessionRow:
 
 def restored_details(row: SessionRow) -> SessionDetails:
     """The large part of a session as the domain knows it."""
-    _, environment_id, title, metadata, agent, environment, forked_from, forked_seq, budget = row
+    _, environment_id, title, metadata, agent, environment, *rest = row
+    forked_from, forked_seq, budget, resources, vault_ids = rest
     return SessionDetails(
         environment_id=environment_id,
         agent=agent_pb2.SessionAgent.FromString(agent),
@@ -334,6 +336,8 @@ def restored_details(row: SessionRow) -> SessionDetails:
         metadata=json.loads(metadata),
         origin=None if forked_from is None else Origin(forked_from, forked_seq),
         budget=budget,
+        resources=tuple(session_pb2.Session.FromString(resources).resources) if resources else (),
+        vault_ids=tuple(json.loads(vault_ids)) if vault_ids else (),
     )
 
 
@@ -349,4 +353,6 @@ def stored_details(session_id: str, large: SessionDetails) -> SessionRow:
         large.origin and large.origin.session_id,
         large.origin and large.origin.seq,
         large.budget,
+        session_pb2.Session(resources=large.resources).SerializeToString() or None,
+        json.dumps(large.vault_ids) if large.vault_ids else None,
     )

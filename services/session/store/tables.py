@@ -88,6 +88,10 @@ details = Table(
     Column("forked_from", String),
     Column("forked_seq", BigInteger),
     Column("budget_cents", BigInteger),
+    # A serialized `Session` with nothing but its resources; never a token.
+    Column("resources", LargeBinary),
+    # JSON.
+    Column("vault_ids", String),
 )
 
 threads = Table(
@@ -182,6 +186,8 @@ releases = Table(
     Column("due_at", BigInteger, nullable=False),
     # Of the session's last lease.
     Column("generation", BigInteger, nullable=False, server_default=text("0")),
+    # The vault proxy keeps secrets of the session, which must go too.
+    Column("secrets", Boolean, nullable=False, server_default=false()),
 )
 
 # What workers of self-hosted environments poll for. One that has not stopped is its session's only.

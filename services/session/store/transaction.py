@@ -294,9 +294,11 @@ class SqlTransaction(WorkPart):
         """How far sessions are."""
         return sessions.peek(self._told(*self._both), session_ids)
 
-    def request_release(self, ref: SessionRef, generation: int, *, purge: bool) -> None:
+    def request_release(
+        self, ref: SessionRef, generation: int, *, purge: bool, secrets: bool = False
+    ) -> None:
         """Notes that a session's hand must go."""
-        self._writes.releases.append((ref, generation, purge, self.now()))
+        self._writes.releases.append((ref, generation, purge, secrets, self.now()))
 
     def lease_releases(self, limit: int, lease_micros: int) -> list[HandRelease]:
         """Releases whose time has come, for this caller alone."""
