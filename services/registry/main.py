@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -53,6 +53,9 @@ class RegistrySettings(DatabaseSettings):
         default="",
         description='The most that environments may ask for, such as {"memory_mib": 8192}.',
     )
+    search_provider: Literal["none", "brave", "searxng"] = Field(
+        default="none", description="What web_search asks; none offers the tool only by name."
+    )
 
 
 async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer:
@@ -66,7 +69,11 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
     )
     models = load(settings.models_file)
     agents, environments = SqlAgentStore(database, clock), SqlEnvironmentStore(database, clock)
-    server.add(add_AgentServiceServicer_to_server, AgentRpc(agents, clock, new_id, models))
+    searchable = settings.search_provider != "none"
+    server.add(
+        add_AgentServiceServicer_to_server,
+        AgentRpc(agents, clock, new_id, models, searchable=searchable),
+    )
     server.add(
         add_EnvironmentServiceServicer_to_server,
         EnvironmentRpc(environments, clock, new_id, ceilings(settings.sandbox_ceilings)),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
+from catalogue.hosts import HostError, canonical_host
 from catalogue.sandboxes import DEFAULT_CEILINGS
 from chassis.errors import DroverError, Reason
 from drover.environment.v1.environment_pb2 import (
@@ -23,7 +24,6 @@ from drover.environment.v1.environment_service_pb2 import (
     CreateEnvironmentRequest,
     UpdateEnvironmentRequest,
 )
-from services.registry.domain.hosts import HostError, canonical_host
 from services.registry.domain.metadata import merge
 from services.registry.domain.presence import given
 from services.registry.domain.sandbox import choose

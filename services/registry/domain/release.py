@@ -11,15 +11,9 @@ from typing import TYPE_CHECKING, Never
 
 from chassis.errors import DroverError, Reason
 from drover.agent.v1.tool_pb2 import Tool
-from services.registry.domain.tools import WEB_TOOLS
 
 if TYPE_CHECKING:
     from drover.agent.v1.agent_pb2 import Agent, SessionAgent
-    from drover.agent.v1.tool_pb2 import AgentToolset
-
-_WEB_SETTINGS = frozenset(
-    {"allowed_domains", "blocked_domains", "max_content_tokens", "url_sources", "user_location"}
-)
 
 
 def refuse_unsupported_agent(agent: Agent | SessionAgent, prefix: str) -> None:
@@ -39,21 +33,6 @@ def _refuse_tools(tools: Iterable[Tool], path: str) -> None:
     for index, tool in enumerate(tools):
         if tool.HasField("mcp_toolset"):
             _refuse(f"{path}.{index}.type", "mcp_toolset")
-        if tool.HasField("agent_toolset"):
-            _refuse_toolset(tool.agent_toolset, f"{path}.{index}")
-
-
-def _refuse_toolset(toolset: AgentToolset, path: str) -> None:
-    for index, config in enumerate(toolset.configs):
-        here = f"{path}.configs.{index}"
-        if config.name not in WEB_TOOLS:
-            continue
-        # The defaults of a toolset just do not offer these; asking for one by name is refused.
-        for field, _ in config.ListFields():
-            if field.name in _WEB_SETTINGS:
-                _refuse(f"{here}.{field.name}")
-        if config.enabled:
-            _refuse(f"{here}.enabled", config.name)
 
 
 def _refuse(path: str, value: str = "") -> Never:

@@ -10,16 +10,20 @@ from drover.agent.v1.agent_service_pb2 import AgentWithOverrides, ReviseSessionA
 from services.registry.domain.agent import refuse_archived
 from services.registry.domain.definition import settle_definition
 from services.registry.domain.presence import given
+from services.registry.domain.web_tools import settle_offer
 
 # Callers of session create and update know the agent under this key.
 _PREFIX = "agent."
 _ARRAYS: Final = ("tools", "mcp_servers", "skills")
 
 
-def session_agent(base: Agent, overrides: AgentWithOverrides | None = None) -> SessionAgent:
+def session_agent(
+    base: Agent, overrides: AgentWithOverrides | None = None, *, searchable: bool = False
+) -> SessionAgent:
     """The copy of `base` for one session, under `overrides`; id and version stay those of `base`.
 
-    Raises ARCHIVED for an archived agent, INVALID_ARGUMENT for overrides that are not accepted.
+    `searchable` says whether the installation has something to search the web with. Raises
+    ARCHIVED for an archived agent, INVALID_ARGUMENT for overrides that are not accepted.
     """
     refuse_archived(base)
     agent = SessionAgent(
@@ -39,13 +43,17 @@ def session_agent(base: Agent, overrides: AgentWithOverrides | None = None) -> S
     if overrides is not None:
         _override(agent, overrides)
     settle_definition(agent, _PREFIX)
+    settle_offer(agent.tools, searchable=searchable)
     return agent
 
 
-def revised_session_agent(request: ReviseSessionAgentRequest) -> SessionAgent:
+def revised_session_agent(
+    request: ReviseSessionAgentRequest, *, searchable: bool = False
+) -> SessionAgent:
     """A session's copy with its tools or MCP servers replaced, as session update does.
 
-    Raises INVALID_ARGUMENT for a definition that is not accepted.
+    `searchable` as for `session_agent`. Raises INVALID_ARGUMENT for a definition that is not
+    accepted.
     """
     agent = SessionAgent()
     agent.CopyFrom(request.agent)
@@ -55,6 +63,7 @@ def revised_session_agent(request: ReviseSessionAgentRequest) -> SessionAgent:
             agent.ClearField(array)
             getattr(agent, array).extend(getattr(request, array))
     settle_definition(agent, _PREFIX)
+    settle_offer(agent.tools, searchable=searchable)
     return agent
 
 

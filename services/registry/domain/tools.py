@@ -6,7 +6,7 @@ says whether it is enabled and under which policy, so that nobody resolves defau
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Never
 
 from chassis.errors import DroverError, Reason
@@ -23,9 +23,9 @@ from drover.agent.v1.tool_pb2 import (
     ToolDefaults,
 )
 from services.registry.domain.input_schema import check_input_schema
+from services.registry.domain.web_tools import FETCH, SEARCH, WEB_TOOLS, settle_web_config
 
-BUILT_IN_TOOLS = ("bash", "read", "write", "edit", "glob", "grep", "web_fetch", "web_search")
-WEB_TOOLS = frozenset({"web_fetch", "web_search"})
+BUILT_IN_TOOLS = ("bash", "read", "write", "edit", "glob", "grep", FETCH, SEARCH)
 MAX_TOOLS = 256  # after expansion, SEMANTICS §4
 _RESERVED_PREFIXES = ("mcp__", "ant__")
 # What the harness offers by itself, to look back into the session's log.
@@ -47,6 +47,8 @@ def settle_tools(tools: Iterable[Tool], path: str) -> None:
 
     Raises INVALID_ARGUMENT naming a path below `path`.
     """
+    tools = tuple(tools)
+    customs = {tool.custom.name for tool in tools if tool.HasField("custom")}
     seen: set[tuple[str, str]] = set()
     count = 0
     for index, tool in enumerate(tools):
@@ -54,7 +56,7 @@ def settle_tools(tools: Iterable[Tool], path: str) -> None:
         kind = tool.WhichOneof("tool")
         if kind == "agent_toolset":
             _once(seen, ("toolset", ""), here, f"only one {_TOOLSET} is allowed")
-            count += _settle_agent_toolset(tool.agent_toolset, here)
+            count += _settle_agent_toolset(tool.agent_toolset, customs, here)
         elif kind == "mcp_toolset":
             server = tool.mcp_toolset.mcp_server_name
             text = f"the tools of {server!r} are listed already"
@@ -79,8 +81,9 @@ def offers(tools: Iterable[Tool], name: str) -> bool:
     return False
 
 
-def _settle_agent_toolset(toolset: AgentToolset, path: str) -> int:
+def _settle_agent_toolset(toolset: AgentToolset, customs: Collection[str], path: str) -> int:
     """Settles the built-in tools; answers how many are enabled."""
+    del toolset.web_tools[:]
     _settle_defaults(toolset.default_config, PERMISSION_POLICY_TYPE_ALWAYS_ALLOW)
     seen: set[tuple[str, str]] = set()
     for index, config in enumerate(toolset.configs):
@@ -89,6 +92,8 @@ def _settle_agent_toolset(toolset: AgentToolset, path: str) -> int:
         if config.HasField("type") and config.type != config.name:
             _refuse(f"{here}.type", f"must be {config.name!r}, the tool's name")
         _check_settings(config, here)
+        settle_web_config(config, customs, here)
+        config.ClearField("given")
         config.type = config.name
         _settle_config(config, toolset.default_config)
     return sum(offers([Tool(agent_toolset=toolset)], name) for name in BUILT_IN_TOOLS)

@@ -32,12 +32,22 @@ _log = structlog.get_logger("registry.agents")
 
 
 class AgentRpc(AgentServiceServicer):
-    """Serves agents out of a store, within the calling workspace."""
+    """Serves agents out of a store, within the calling workspace.
+
+    `searchable` says whether the installation has something to search the web with.
+    """
 
     def __init__(
-        self, store: AgentStore, clock: Clock, ids: IdSource, models: Catalogue | None = None
+        self,
+        store: AgentStore,
+        clock: Clock,
+        ids: IdSource,
+        models: Catalogue | None = None,
+        *,
+        searchable: bool = False,
     ) -> None:
         self._store = store
+        self._searchable = searchable
         self._models = load(None) if models is None else models
         self._clock = clock
         self._ids = ids
@@ -138,7 +148,7 @@ class AgentRpc(AgentServiceServicer):
         wanted = request.selection.agent if overrides is None else overrides
         version = wanted.version if wanted.HasField("version") else None
         base = await self._store.get(current_call().workspace_id, wanted.id, version)
-        agent = session_agent(base, overrides)
+        agent = session_agent(base, overrides, searchable=self._searchable)
         if overrides is not None and overrides.HasField("model"):
             check_ability(agent.model, self._models.of(agent.model.id), "agent.")
         return pb.ResolveAgentResponse(agent=agent)
@@ -147,4 +157,5 @@ class AgentRpc(AgentServiceServicer):
         self, request: pb.ReviseSessionAgentRequest, _context: object
     ) -> pb.ReviseSessionAgentResponse:
         """Replaces tools or MCP servers of the copy that a session works with."""
-        return pb.ReviseSessionAgentResponse(agent=revised_session_agent(request))
+        agent = revised_session_agent(request, searchable=self._searchable)
+        return pb.ReviseSessionAgentResponse(agent=agent)

@@ -86,22 +86,6 @@ def unsupported(**fields: object) -> Agent:
             unsupported(execution_identity=ExecutionIdentity(aws_role={"role_arn": "arn"})),
             "execution_identity.type: aws_role is not supported",
         ),
-        (
-            definition(toolset(AgentToolConfig(name="web_fetch", enabled=True))),
-            "tools.0.configs.0.enabled: web_fetch is not supported",
-        ),
-        (
-            definition(toolset(AgentToolConfig(name="web_search"))),
-            "tools.0.configs.0.enabled: web_search is not supported",
-        ),
-        (
-            definition(
-                toolset(
-                    AgentToolConfig(name="web_search", enabled=False, blocked_domains=["a.example"])
-                )
-            ),
-            "tools.0.configs.0.blocked_domains: not supported",
-        ),
     ],
 )
 def test_what_does_not_run_yet_is_refused_by_its_path(agent: Agent, message: str) -> None:
@@ -116,10 +100,3 @@ def test_the_policy_auto_is_kept_as_it_is_given() -> None:
     settled = agent.tools[0].agent_toolset
     assert settled.default_config.permission_policy == AUTO
     assert settled.configs[0].permission_policy == AUTO
-
-
-def test_turning_the_web_tools_off_is_no_use_of_them() -> None:
-    off = [AgentToolConfig(name=name, enabled=False) for name in ("web_fetch", "web_search")]
-    agent = definition(toolset(*off))
-    settle_definition(agent)
-    assert [config.enabled for config in agent.tools[0].agent_toolset.configs] == [False, False]

@@ -53,6 +53,8 @@ def refusal(base: Agent, *named: str, **fields: object) -> DroverError:
 
 def test_a_session_gets_a_whole_copy(base: Agent) -> None:
     copy = session_agent(base)
+    assert list(copy.tools[0].agent_toolset.web_tools) == ["web_fetch"]  # settled for the session
+    del copy.tools[0].agent_toolset.web_tools[:]
     for field in SessionAgent.DESCRIPTOR.fields:
         assert getattr(copy, field.name) == getattr(base, field.name)
 

@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from drover.api.v1 import annotations_pb2 as drover_dot_api_dot_v1_dot_annotations__pb2
+from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x64rover/agent/v1/tool.proto\x12\x0f\x64rover.agent.v1\x1a\x1f\x64rover/api/v1/annotations.proto\"\xf8\x01\n\x04Tool\x12V\n\ragent_toolset\x18\x01 \x01(\x0b\x32\x1d.drover.agent.v1.AgentToolsetB\x1e\xa2\x8b&\x1a\n\x16\x61gent_toolset_20260401\x10\x01H\x00\x12G\n\x0bmcp_toolset\x18\x02 \x01(\x0b\x32\x1b.drover.agent.v1.McpToolsetB\x13\xa2\x8b&\x0f\n\x0bmcp_toolset\x10\x01H\x00\x12=\n\x06\x63ustom\x18\x03 \x01(\x0b\x32\x1b.drover.agent.v1.CustomToolB\x0e\xa2\x8b&\n\n\x06\x63ustom\x10\x01H\x00\x42\x10\n\x04tool\x12\x08\x9a\x8b&\x04\x08\x01\x10\x01\"\x9d\x01\n\x0c\x41gentToolset\x12\x35\n\x0e\x64\x65\x66\x61ult_config\x18\x01 \x01(\x0b\x32\x1d.drover.agent.v1.ToolDefaults\x12;\n\x07\x63onfigs\x18\x02 \x03(\x0b\x32 .drover.agent.v1.AgentToolConfigB\x08\xaa\x8b&\x04\"\x02\x10@\x12\x19\n\tweb_tools\x18\x03 \x03(\tB\x06\xa2\x8b&\x02\x18\x01\"n\n\x0cToolDefaults\x12\x14\n\x07\x65nabled\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12<\n\x11permission_policy\x18\x02 \x01(\x0b\x32!.drover.agent.v1.PermissionPolicyB\n\n\x08_enabled\"\xf7\x03\n\x0f\x41gentToolConfig\x12R\n\x04name\x18\x01 \x01(\tBD\xaa\x8b&@\x08\x01\x12<*\x04\x62\x61sh*\x04read*\x05write*\x04\x65\x64it*\x04glob*\x04grep*\tweb_fetch*\nweb_search\x12\x11\n\x04type\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07\x65nabled\x18\x03 \x01(\x08H\x01\x88\x01\x01\x12<\n\x11permission_policy\x18\x04 \x01(\x0b\x32!.drover.agent.v1.PermissionPolicy\x12)\n\x0f\x61llowed_domains\x18\x05 \x03(\tB\x10\xa2\x8b&\x02(\x01\xaa\x8b&\x06\"\x04\x10@\x18\x01\x12)\n\x0f\x62locked_domains\x18\x06 \x03(\tB\x10\xa2\x8b&\x02(\x01\xaa\x8b&\x06\"\x04\x10@\x18\x01\x12/\n\x12max_content_tokens\x18\x07 \x01(\x03\x42\x0e\xa2\x8b&\x02(\x01\xaa\x8b&\x04\x1a\x02\x08\x01H\x02\x88\x01\x01\x12\x38\n\x0burl_sources\x18\x08 \x01(\x0b\x32\x1b.drover.agent.v1.UrlSourcesB\x06\xa2\x8b&\x02(\x01\x12<\n\ruser_location\x18\t \x01(\x0b\x32\x1d.drover.agent.v1.UserLocationB\x06\xa2\x8b&\x02(\x01\x42\x07\n\x05_typeB\n\n\x08_enabledB\x15\n\x13_max_content_tokens\"S\n\x10PermissionPolicy\x12?\n\x04type\x18\x01 \x01(\x0e\x32%.drover.agent.v1.PermissionPolicyTypeB\n\xaa\x8b&\x06\x08\x01\x32\x02\x08\x01\"\xae\x01\n\nUrlSources\x12.\n\nuser_input\x18\x01 \x01(\x0b\x32\x1a.drover.agent.v1.UrlSource\x12\x37\n\x13\x63lient_tool_results\x18\x02 \x01(\x0b\x32\x1a.drover.agent.v1.UrlSource\x12\x37\n\x13server_tool_results\x18\x03 \x01(\x0b\x32\x1a.drover.agent.v1.UrlSource\"\x91\x01\n\tUrlSource\x12\x38\n\x04type\x18\x01 \x01(\x0e\x32\x1e.drover.agent.v1.UrlSourceTypeB\n\xaa\x8b&\x06\x08\x01\x32\x02\x08\x01\x12>\n\x05tools\x18\x02 \x03(\x0b\x32\x1e.drover.agent.v1.ToolReferenceB\x0f\xa2\x8b&\x02(\x01\xaa\x8b&\x05\"\x03\x10\x80\x01:\n\x92\x8b&\x06\x1a\x04type\"=\n\rToolReference\x12\x14\n\x04name\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01:\x16\x92\x8b&\x12\n\x0etool_reference\x10\x01\"\xd0\x01\n\x0cUserLocation\x12\x1c\n\x04\x63ity\x18\x01 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\xff\x01H\x00\x88\x01\x01\x12\x1e\n\x06region\x18\x02 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\xff\x01H\x01\x88\x01\x01\x12\x1e\n\x07\x63ountry\x18\x03 \x01(\tB\x08\xaa\x8b&\x04\x12\x02\x10\x02H\x02\x88\x01\x01\x12 \n\x08timezone\x18\x04 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\xff\x01H\x03\x88\x01\x01:\x13\x92\x8b&\x0f\n\x0b\x61pproximate\x10\x01\x42\x07\n\x05_cityB\t\n\x07_regionB\n\n\x08_countryB\x0b\n\t_timezone\"\x91\x01\n\x0bWebSettings\x12\x17\n\x0f\x61llowed_domains\x18\x01 \x03(\t\x12\x17\n\x0f\x62locked_domains\x18\x02 \x03(\t\x12\x1a\n\x12max_content_tokens\x18\x03 \x01(\x03\x12\x34\n\ruser_location\x18\x04 \x01(\x0b\x32\x1d.drover.agent.v1.UserLocation\"\xa7\x01\n\nMcpToolset\x12&\n\x0fmcp_server_name\x18\x01 \x01(\tB\r\xaa\x8b&\t\x08\x01\x12\x05\x08\x01\x10\xff\x01\x12\x35\n\x0e\x64\x65\x66\x61ult_config\x18\x02 \x01(\x0b\x32\x1d.drover.agent.v1.ToolDefaults\x12:\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32\x1e.drover.agent.v1.McpToolConfigB\t\xaa\x8b&\x05\"\x03\x10\x80\x02\"\x8c\x01\n\rMcpToolConfig\x12\x1b\n\x04name\x18\x01 \x01(\tB\r\xaa\x8b&\t\x08\x01\x12\x05\x08\x01\x10\x80\x01\x12\x14\n\x07\x65nabled\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12<\n\x11permission_policy\x18\x03 \x01(\x0b\x32!.drover.agent.v1.PermissionPolicyB\n\n\x08_enabled\"\x84\x01\n\nCustomTool\x12-\n\x04name\x18\x01 \x01(\tB\x1f\xaa\x8b&\x1b\x08\x01\x12\x17\x08\x01\x10\x80\x01\"\x10^[A-Za-z0-9_-]+$\x12\x1f\n\x0b\x64\x65scription\x18\x02 \x01(\tB\n\xaa\x8b&\x06\x08\x01\x12\x02\x08\x01\x12&\n\x0cinput_schema\x18\x03 \x01(\tB\x10\xa2\x8b&\x02 \x01\xaa\x8b&\x06\x08\x01\x12\x02\x30\x01\"[\n\tMcpServer\x12\x1b\n\x04name\x18\x01 \x01(\tB\r\xaa\x8b&\t\x08\x01\x12\x05\x08\x01\x10\xff\x01\x12$\n\x03url\x18\x02 \x01(\tB\x17\xaa\x8b&\x13\x08\x01\x12\x0f\x10\x80\x10\"\n^https?://:\x0b\x92\x8b&\x07\n\x03url\x10\x01*\xaf\x01\n\x14PermissionPolicyType\x12&\n\"PERMISSION_POLICY_TYPE_UNSPECIFIED\x10\x00\x12\'\n#PERMISSION_POLICY_TYPE_ALWAYS_ALLOW\x10\x01\x12%\n!PERMISSION_POLICY_TYPE_ALWAYS_ASK\x10\x02\x12\x1f\n\x1bPERMISSION_POLICY_TYPE_AUTO\x10\x03*\x99\x01\n\rUrlSourceType\x12\x1f\n\x1bURL_SOURCE_TYPE_UNSPECIFIED\x10\x00\x12\x17\n\x13URL_SOURCE_TYPE_ALL\x10\x01\x12\x18\n\x14URL_SOURCE_TYPE_NONE\x10\x02\x12\x18\n\x14URL_SOURCE_TYPE_ONLY\x10\x03\x12\x1a\n\x16URL_SOURCE_TYPE_EXCEPT\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x64rover/agent/v1/tool.proto\x12\x0f\x64rover.agent.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a google/protobuf/field_mask.proto\"\xf8\x01\n\x04Tool\x12V\n\ragent_toolset\x18\x01 \x01(\x0b\x32\x1d.drover.agent.v1.AgentToolsetB\x1e\xa2\x8b&\x1a\n\x16\x61gent_toolset_20260401\x10\x01H\x00\x12G\n\x0bmcp_toolset\x18\x02 \x01(\x0b\x32\x1b.drover.agent.v1.McpToolsetB\x13\xa2\x8b&\x0f\n\x0bmcp_toolset\x10\x01H\x00\x12=\n\x06\x63ustom\x18\x03 \x01(\x0b\x32\x1b.drover.agent.v1.CustomToolB\x0e\xa2\x8b&\n\n\x06\x63ustom\x10\x01H\x00\x42\x10\n\x04tool\x12\x08\x9a\x8b&\x04\x08\x01\x10\x01\"\x9d\x01\n\x0c\x41gentToolset\x12\x35\n\x0e\x64\x65\x66\x61ult_config\x18\x01 \x01(\x0b\x32\x1d.drover.agent.v1.ToolDefaults\x12;\n\x07\x63onfigs\x18\x02 \x03(\x0b\x32 .drover.agent.v1.AgentToolConfigB\x08\xaa\x8b&\x04\"\x02\x10@\x12\x19\n\tweb_tools\x18\x03 \x03(\tB\x06\xa2\x8b&\x02\x18\x01\"n\n\x0cToolDefaults\x12\x14\n\x07\x65nabled\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12<\n\x11permission_policy\x18\x02 \x01(\x0b\x32!.drover.agent.v1.PermissionPolicyB\n\n\x08_enabled\"\xaa\x04\n\x0f\x41gentToolConfig\x12R\n\x04name\x18\x01 \x01(\tBD\xaa\x8b&@\x08\x01\x12<*\x04\x62\x61sh*\x04read*\x05write*\x04\x65\x64it*\x04glob*\x04grep*\tweb_fetch*\nweb_search\x12\x11\n\x04type\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07\x65nabled\x18\x03 \x01(\x08H\x01\x88\x01\x01\x12<\n\x11permission_policy\x18\x04 \x01(\x0b\x32!.drover.agent.v1.PermissionPolicy\x12)\n\x0f\x61llowed_domains\x18\x05 \x03(\tB\x10\xa2\x8b&\x02(\x01\xaa\x8b&\x06\"\x04\x10@\x18\x01\x12)\n\x0f\x62locked_domains\x18\x06 \x03(\tB\x10\xa2\x8b&\x02(\x01\xaa\x8b&\x06\"\x04\x10@\x18\x01\x12/\n\x12max_content_tokens\x18\x07 \x01(\x03\x42\x0e\xa2\x8b&\x02(\x01\xaa\x8b&\x04\x1a\x02\x08\x01H\x02\x88\x01\x01\x12\x38\n\x0burl_sources\x18\x08 \x01(\x0b\x32\x1b.drover.agent.v1.UrlSourcesB\x06\xa2\x8b&\x02(\x01\x12<\n\ruser_location\x18\t \x01(\x0b\x32\x1d.drover.agent.v1.UserLocationB\x06\xa2\x8b&\x02(\x01\x12\x31\n\x05given\x18\n \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xa2\x8b&\x02@\x01\x42\x07\n\x05_typeB\n\n\x08_enabledB\x15\n\x13_max_content_tokens\"S\n\x10PermissionPolicy\x12?\n\x04type\x18\x01 \x01(\x0e\x32%.drover.agent.v1.PermissionPolicyTypeB\n\xaa\x8b&\x06\x08\x01\x32\x02\x08\x01\"\xae\x01\n\nUrlSources\x12.\n\nuser_input\x18\x01 \x01(\x0b\x32\x1a.drover.agent.v1.UrlSource\x12\x37\n\x13\x63lient_tool_results\x18\x02 \x01(\x0b\x32\x1a.drover.agent.v1.UrlSource\x12\x37\n\x13server_tool_results\x18\x03 \x01(\x0b\x32\x1a.drover.agent.v1.UrlSource\"\x91\x01\n\tUrlSource\x12\x38\n\x04type\x18\x01 \x01(\x0e\x32\x1e.drover.agent.v1.UrlSourceTypeB\n\xaa\x8b&\x06\x08\x01\x32\x02\x08\x01\x12>\n\x05tools\x18\x02 \x03(\x0b\x32\x1e.drover.agent.v1.ToolReferenceB\x0f\xa2\x8b&\x02(\x01\xaa\x8b&\x05\"\x03\x10\x80\x01:\n\x92\x8b&\x06\x1a\x04type\"=\n\rToolReference\x12\x14\n\x04name\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01:\x16\x92\x8b&\x12\n\x0etool_reference\x10\x01\"\xd0\x01\n\x0cUserLocation\x12\x1c\n\x04\x63ity\x18\x01 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\xff\x01H\x00\x88\x01\x01\x12\x1e\n\x06region\x18\x02 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\xff\x01H\x01\x88\x01\x01\x12\x1e\n\x07\x63ountry\x18\x03 \x01(\tB\x08\xaa\x8b&\x04\x12\x02\x10\x02H\x02\x88\x01\x01\x12 \n\x08timezone\x18\x04 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\xff\x01H\x03\x88\x01\x01:\x13\x92\x8b&\x0f\n\x0b\x61pproximate\x10\x01\x42\x07\n\x05_cityB\t\n\x07_regionB\n\n\x08_countryB\x0b\n\t_timezone\"\x91\x01\n\x0bWebSettings\x12\x17\n\x0f\x61llowed_domains\x18\x01 \x03(\t\x12\x17\n\x0f\x62locked_domains\x18\x02 \x03(\t\x12\x1a\n\x12max_content_tokens\x18\x03 \x01(\x03\x12\x34\n\ruser_location\x18\x04 \x01(\x0b\x32\x1d.drover.agent.v1.UserLocation\"\xa7\x01\n\nMcpToolset\x12&\n\x0fmcp_server_name\x18\x01 \x01(\tB\r\xaa\x8b&\t\x08\x01\x12\x05\x08\x01\x10\xff\x01\x12\x35\n\x0e\x64\x65\x66\x61ult_config\x18\x02 \x01(\x0b\x32\x1d.drover.agent.v1.ToolDefaults\x12:\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32\x1e.drover.agent.v1.McpToolConfigB\t\xaa\x8b&\x05\"\x03\x10\x80\x02\"\x8c\x01\n\rMcpToolConfig\x12\x1b\n\x04name\x18\x01 \x01(\tB\r\xaa\x8b&\t\x08\x01\x12\x05\x08\x01\x10\x80\x01\x12\x14\n\x07\x65nabled\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12<\n\x11permission_policy\x18\x03 \x01(\x0b\x32!.drover.agent.v1.PermissionPolicyB\n\n\x08_enabled\"\x84\x01\n\nCustomTool\x12-\n\x04name\x18\x01 \x01(\tB\x1f\xaa\x8b&\x1b\x08\x01\x12\x17\x08\x01\x10\x80\x01\"\x10^[A-Za-z0-9_-]+$\x12\x1f\n\x0b\x64\x65scription\x18\x02 \x01(\tB\n\xaa\x8b&\x06\x08\x01\x12\x02\x08\x01\x12&\n\x0cinput_schema\x18\x03 \x01(\tB\x10\xa2\x8b&\x02 \x01\xaa\x8b&\x06\x08\x01\x12\x02\x30\x01\"[\n\tMcpServer\x12\x1b\n\x04name\x18\x01 \x01(\tB\r\xaa\x8b&\t\x08\x01\x12\x05\x08\x01\x10\xff\x01\x12$\n\x03url\x18\x02 \x01(\tB\x17\xaa\x8b&\x13\x08\x01\x12\x0f\x10\x80\x10\"\n^https?://:\x0b\x92\x8b&\x07\n\x03url\x10\x01*\xaf\x01\n\x14PermissionPolicyType\x12&\n\"PERMISSION_POLICY_TYPE_UNSPECIFIED\x10\x00\x12\'\n#PERMISSION_POLICY_TYPE_ALWAYS_ALLOW\x10\x01\x12%\n!PERMISSION_POLICY_TYPE_ALWAYS_ASK\x10\x02\x12\x1f\n\x1bPERMISSION_POLICY_TYPE_AUTO\x10\x03*\x99\x01\n\rUrlSourceType\x12\x1f\n\x1bURL_SOURCE_TYPE_UNSPECIFIED\x10\x00\x12\x17\n\x13URL_SOURCE_TYPE_ALL\x10\x01\x12\x18\n\x14URL_SOURCE_TYPE_NONE\x10\x02\x12\x18\n\x14URL_SOURCE_TYPE_ONLY\x10\x03\x12\x1a\n\x16URL_SOURCE_TYPE_EXCEPT\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,6 +57,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AGENTTOOLCONFIG'].fields_by_name['url_sources']._serialized_options = b'\242\213&\002(\001'
   _globals['_AGENTTOOLCONFIG'].fields_by_name['user_location']._loaded_options = None
   _globals['_AGENTTOOLCONFIG'].fields_by_name['user_location']._serialized_options = b'\242\213&\002(\001'
+  _globals['_AGENTTOOLCONFIG'].fields_by_name['given']._loaded_options = None
+  _globals['_AGENTTOOLCONFIG'].fields_by_name['given']._serialized_options = b'\242\213&\002@\001'
   _globals['_PERMISSIONPOLICY'].fields_by_name['type']._loaded_options = None
   _globals['_PERMISSIONPOLICY'].fields_by_name['type']._serialized_options = b'\252\213&\006\010\0012\002\010\001'
   _globals['_URLSOURCE'].fields_by_name['type']._loaded_options = None
@@ -96,36 +99,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MCPSERVER'].fields_by_name['url']._serialized_options = b'\252\213&\023\010\001\022\017\020\200\020\"\n^https?://'
   _globals['_MCPSERVER']._loaded_options = None
   _globals['_MCPSERVER']._serialized_options = b'\222\213&\007\n\003url\020\001'
-  _globals['_PERMISSIONPOLICYTYPE']._serialized_start=2483
-  _globals['_PERMISSIONPOLICYTYPE']._serialized_end=2658
-  _globals['_URLSOURCETYPE']._serialized_start=2661
-  _globals['_URLSOURCETYPE']._serialized_end=2814
-  _globals['_TOOL']._serialized_start=81
-  _globals['_TOOL']._serialized_end=329
-  _globals['_AGENTTOOLSET']._serialized_start=332
-  _globals['_AGENTTOOLSET']._serialized_end=489
-  _globals['_TOOLDEFAULTS']._serialized_start=491
-  _globals['_TOOLDEFAULTS']._serialized_end=601
-  _globals['_AGENTTOOLCONFIG']._serialized_start=604
-  _globals['_AGENTTOOLCONFIG']._serialized_end=1107
-  _globals['_PERMISSIONPOLICY']._serialized_start=1109
-  _globals['_PERMISSIONPOLICY']._serialized_end=1192
-  _globals['_URLSOURCES']._serialized_start=1195
-  _globals['_URLSOURCES']._serialized_end=1369
-  _globals['_URLSOURCE']._serialized_start=1372
-  _globals['_URLSOURCE']._serialized_end=1517
-  _globals['_TOOLREFERENCE']._serialized_start=1519
-  _globals['_TOOLREFERENCE']._serialized_end=1580
-  _globals['_USERLOCATION']._serialized_start=1583
-  _globals['_USERLOCATION']._serialized_end=1791
-  _globals['_WEBSETTINGS']._serialized_start=1794
-  _globals['_WEBSETTINGS']._serialized_end=1939
-  _globals['_MCPTOOLSET']._serialized_start=1942
-  _globals['_MCPTOOLSET']._serialized_end=2109
-  _globals['_MCPTOOLCONFIG']._serialized_start=2112
-  _globals['_MCPTOOLCONFIG']._serialized_end=2252
-  _globals['_CUSTOMTOOL']._serialized_start=2255
-  _globals['_CUSTOMTOOL']._serialized_end=2387
-  _globals['_MCPSERVER']._serialized_start=2389
-  _globals['_MCPSERVER']._serialized_end=2480
+  _globals['_PERMISSIONPOLICYTYPE']._serialized_start=2568
+  _globals['_PERMISSIONPOLICYTYPE']._serialized_end=2743
+  _globals['_URLSOURCETYPE']._serialized_start=2746
+  _globals['_URLSOURCETYPE']._serialized_end=2899
+  _globals['_TOOL']._serialized_start=115
+  _globals['_TOOL']._serialized_end=363
+  _globals['_AGENTTOOLSET']._serialized_start=366
+  _globals['_AGENTTOOLSET']._serialized_end=523
+  _globals['_TOOLDEFAULTS']._serialized_start=525
+  _globals['_TOOLDEFAULTS']._serialized_end=635
+  _globals['_AGENTTOOLCONFIG']._serialized_start=638
+  _globals['_AGENTTOOLCONFIG']._serialized_end=1192
+  _globals['_PERMISSIONPOLICY']._serialized_start=1194
+  _globals['_PERMISSIONPOLICY']._serialized_end=1277
+  _globals['_URLSOURCES']._serialized_start=1280
+  _globals['_URLSOURCES']._serialized_end=1454
+  _globals['_URLSOURCE']._serialized_start=1457
+  _globals['_URLSOURCE']._serialized_end=1602
+  _globals['_TOOLREFERENCE']._serialized_start=1604
+  _globals['_TOOLREFERENCE']._serialized_end=1665
+  _globals['_USERLOCATION']._serialized_start=1668
+  _globals['_USERLOCATION']._serialized_end=1876
+  _globals['_WEBSETTINGS']._serialized_start=1879
+  _globals['_WEBSETTINGS']._serialized_end=2024
+  _globals['_MCPTOOLSET']._serialized_start=2027
+  _globals['_MCPTOOLSET']._serialized_end=2194
+  _globals['_MCPTOOLCONFIG']._serialized_start=2197
+  _globals['_MCPTOOLCONFIG']._serialized_end=2337
+  _globals['_CUSTOMTOOL']._serialized_start=2340
+  _globals['_CUSTOMTOOL']._serialized_end=2472
+  _globals['_MCPSERVER']._serialized_start=2474
+  _globals['_MCPSERVER']._serialized_end=2565
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -173,6 +174,7 @@ class AgentToolConfig(_message.Message):
     MAX_CONTENT_TOKENS_FIELD_NUMBER: _builtins.int
     URL_SOURCES_FIELD_NUMBER: _builtins.int
     USER_LOCATION_FIELD_NUMBER: _builtins.int
+    GIVEN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     type: _builtins.str
     """Equal to `name`."""
@@ -201,6 +203,10 @@ class AgentToolConfig(_message.Message):
     def user_location(self) -> Global___UserLocation:
         """web_search only."""
 
+    @_builtins.property
+    def given(self) -> _field_mask_pb2.FieldMask:
+        """Which fields were given: an empty list of domains is refused. Never answered."""
+
     def __init__(
         self,
         *,
@@ -213,10 +219,11 @@ class AgentToolConfig(_message.Message):
         max_content_tokens: _builtins.int | None = ...,
         url_sources: Global___UrlSources | None = ...,
         user_location: Global___UserLocation | None = ...,
+        given: _field_mask_pb2.FieldMask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "_max_content_tokens", b"_max_content_tokens", "_type", b"_type", "enabled", b"enabled", "max_content_tokens", b"max_content_tokens", "permission_policy", b"permission_policy", "type", b"type", "url_sources", b"url_sources", "user_location", b"user_location"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "_max_content_tokens", b"_max_content_tokens", "_type", b"_type", "enabled", b"enabled", "given", b"given", "max_content_tokens", b"max_content_tokens", "permission_policy", b"permission_policy", "type", b"type", "url_sources", b"url_sources", "user_location", b"user_location"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "_max_content_tokens", b"_max_content_tokens", "_type", b"_type", "allowed_domains", b"allowed_domains", "blocked_domains", b"blocked_domains", "enabled", b"enabled", "max_content_tokens", b"max_content_tokens", "name", b"name", "permission_policy", b"permission_policy", "type", b"type", "url_sources", b"url_sources", "user_location", b"user_location"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "_max_content_tokens", b"_max_content_tokens", "_type", b"_type", "allowed_domains", b"allowed_domains", "blocked_domains", b"blocked_domains", "enabled", b"enabled", "given", b"given", "max_content_tokens", b"max_content_tokens", "name", b"name", "permission_policy", b"permission_policy", "type", b"type", "url_sources", b"url_sources", "user_location", b"user_location"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__enabled: _TypeAlias = _typing.Literal["enabled"]  # noqa: Y015
     _WhichOneofArgType__enabled: _TypeAlias = _typing.Literal["_enabled", b"_enabled"]  # noqa: Y015
