@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, Never
 
+from catalogue.hosts import HostError, canonical_host
 from chassis.errors import DroverError, Reason
-from services.registry.domain.hosts import HostError, canonical_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
