@@ -26,6 +26,7 @@ class Outcome(StrEnum):
 
     ALLOWED = "allowed"
     DENIED = "denied"
+    FAILED = "failed"  # allowed, and failed on its way
 
 
 @dataclass(frozen=True, slots=True)

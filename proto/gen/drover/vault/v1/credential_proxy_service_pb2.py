@@ -22,13 +22,15 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from drover.agent.v1 import tool_pb2 as drover_dot_agent_dot_v1_dot_tool__pb2
 from drover.api.v1 import annotations_pb2 as drover_dot_api_dot_v1_dot_annotations__pb2
 from drover.event.v1 import content_pb2 as drover_dot_event_dot_v1_dot_content__pb2
+from drover.event.v1 import mcp_tool_pb2 as drover_dot_event_dot_v1_dot_mcp__tool__pb2
 from drover.event.v1 import session_event_pb2 as drover_dot_event_dot_v1_dot_session__event__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.drover/vault/v1/credential_proxy_service.proto\x12\x0f\x64rover.vault.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1d\x64rover/event/v1/content.proto\x1a#drover/event/v1/session_event.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n\x12GetHoldingsRequest\":\n\x13GetHoldingsResponse\x12\x0e\n\x06vaults\x18\x01 \x01(\x03\x12\x13\n\x0b\x63redentials\x18\x02 \x01(\x03\"v\n\x10OpenGrantRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\x30\n\x07hand_id\x18\x02 \x01(\tB\x1f\xaa\x8b&\x1b\x08\x01\x12\x17\x10\x80\x01\"\x12^[A-Za-z0-9_.@-]+$\"\xd9\x01\n\x11OpenGrantResponse\x12\x12\n\x05grant\x18\x01 \x01(\tB\x03\x80\x01\x01\x12.\n\nexpires_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0e\x63\x61_certificate\x18\x03 \x01(\t\x12\x37\n\tvariables\x18\x04 \x03(\x0b\x32$.drover.vault.v1.PlaceholderVariable\x12/\n\x08problems\x18\x05 \x03(\x0b\x32\x1d.drover.event.v1.SessionError\"8\n\x13PlaceholderVariable\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bplaceholder\x18\x02 \x01(\t\"G\n\x13RevokeGrantsRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\"\x16\n\x14RevokeGrantsResponse\"W\n\x10ListToolsRequest\x12\x1d\n\x05grant\x18\x01 \x01(\tB\x0e\x80\x01\x01\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80 \x12$\n\x0fmcp_server_name\x18\x02 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\xff\x01\"V\n\x11ListToolsResponse\x12\'\n\x05tools\x18\x01 \x03(\x0b\x32\x18.drover.vault.v1.McpTool\x12\x18\n\x10protocol_version\x18\x02 \x01(\t\"W\n\x07McpTool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x14\n\x0cinput_schema\x18\x03 \x01(\t\x12\x13\n\x0b\x61nnotations\x18\x04 \x01(\t\"\x9a\x01\n\x0b\x43\x61llRequest\x12\x1d\n\x05grant\x18\x01 \x01(\tB\x0e\x80\x01\x01\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80 \x12$\n\x0fmcp_server_name\x18\x02 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\xff\x01\x12\x19\n\x04tool\x18\x03 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x08\x12\r\n\x05input\x18\x04 \x01(\t\x12\x1c\n\x07\x63\x61ll_id\x18\x05 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\"P\n\x0c\x43\x61llResponse\x12.\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x1d.drover.event.v1.ContentBlock\x12\x10\n\x08is_error\x18\x02 \x01(\x08\x32\xbc\x03\n\x16\x43redentialProxyService\x12X\n\x0bGetHoldings\x12#.drover.vault.v1.GetHoldingsRequest\x1a$.drover.vault.v1.GetHoldingsResponse\x12R\n\tOpenGrant\x12!.drover.vault.v1.OpenGrantRequest\x1a\".drover.vault.v1.OpenGrantResponse\x12[\n\x0cRevokeGrants\x12$.drover.vault.v1.RevokeGrantsRequest\x1a%.drover.vault.v1.RevokeGrantsResponse\x12R\n\tListTools\x12!.drover.vault.v1.ListToolsRequest\x1a\".drover.vault.v1.ListToolsResponse\x12\x43\n\x04\x43\x61ll\x12\x1c.drover.vault.v1.CallRequest\x1a\x1d.drover.vault.v1.CallResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.drover/vault/v1/credential_proxy_service.proto\x12\x0f\x64rover.vault.v1\x1a\x1a\x64rover/agent/v1/tool.proto\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1d\x64rover/event/v1/content.proto\x1a\x1e\x64rover/event/v1/mcp_tool.proto\x1a#drover/event/v1/session_event.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n\x12GetHoldingsRequest\":\n\x13GetHoldingsResponse\x12\x0e\n\x06vaults\x18\x01 \x01(\x03\x12\x13\n\x0b\x63redentials\x18\x02 \x01(\x03\"v\n\x10OpenGrantRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\x30\n\x07hand_id\x18\x02 \x01(\tB\x1f\xaa\x8b&\x1b\x08\x01\x12\x17\x10\x80\x01\"\x12^[A-Za-z0-9_.@-]+$\"\xd9\x01\n\x11OpenGrantResponse\x12\x12\n\x05grant\x18\x01 \x01(\tB\x03\x80\x01\x01\x12.\n\nexpires_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0e\x63\x61_certificate\x18\x03 \x01(\t\x12\x37\n\tvariables\x18\x04 \x03(\x0b\x32$.drover.vault.v1.PlaceholderVariable\x12/\n\x08problems\x18\x05 \x03(\x0b\x32\x1d.drover.event.v1.SessionError\"8\n\x13PlaceholderVariable\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bplaceholder\x18\x02 \x01(\t\"G\n\x13RevokeGrantsRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\"\x16\n\x14RevokeGrantsResponse\"W\n\x10ListToolsRequest\x12\x1d\n\x05grant\x18\x01 \x01(\tB\x0e\x80\x01\x01\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80 \x12$\n\x0fmcp_server_name\x18\x02 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\xff\x01\"V\n\x11ListToolsResponse\x12\'\n\x05tools\x18\x01 \x03(\x0b\x32\x18.drover.event.v1.McpTool\x12\x18\n\x10protocol_version\x18\x02 \x01(\t\"\x9a\x01\n\x0b\x43\x61llRequest\x12\x1d\n\x05grant\x18\x01 \x01(\tB\x0e\x80\x01\x01\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80 \x12$\n\x0fmcp_server_name\x18\x02 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\xff\x01\x12\x19\n\x04tool\x18\x03 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x08\x12\r\n\x05input\x18\x04 \x01(\t\x12\x1c\n\x07\x63\x61ll_id\x18\x05 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\"P\n\x0c\x43\x61llResponse\x12.\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x1d.drover.event.v1.ContentBlock\x12\x10\n\x08is_error\x18\x02 \x01(\x08\"\x88\x01\n\x0c\x46\x65tchRequest\x12\x1d\n\x05grant\x18\x01 \x01(\tB\x0e\x80\x01\x01\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80 \x12\x0b\n\x03url\x18\x02 \x01(\t\x12.\n\x08settings\x18\x03 \x01(\x0b\x32\x1c.drover.agent.v1.WebSettings\x12\x1c\n\x07\x63\x61ll_id\x18\x04 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\"e\n\rFetchResponse\x12.\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x1d.drover.event.v1.ContentBlock\x12\x10\n\x08is_error\x18\x02 \x01(\x08\x12\x12\n\nerror_code\x18\x03 \x01(\t\"\x8b\x01\n\rSearchRequest\x12\x1d\n\x05grant\x18\x01 \x01(\tB\x0e\x80\x01\x01\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80 \x12\r\n\x05query\x18\x02 \x01(\t\x12.\n\x08settings\x18\x03 \x01(\x0b\x32\x1c.drover.agent.v1.WebSettings\x12\x1c\n\x07\x63\x61ll_id\x18\x04 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\"f\n\x0eSearchResponse\x12.\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x1d.drover.event.v1.ContentBlock\x12\x10\n\x08is_error\x18\x02 \x01(\x08\x12\x12\n\nerror_code\x18\x03 \x01(\t2\xcf\x04\n\x16\x43redentialProxyService\x12X\n\x0bGetHoldings\x12#.drover.vault.v1.GetHoldingsRequest\x1a$.drover.vault.v1.GetHoldingsResponse\x12R\n\tOpenGrant\x12!.drover.vault.v1.OpenGrantRequest\x1a\".drover.vault.v1.OpenGrantResponse\x12[\n\x0cRevokeGrants\x12$.drover.vault.v1.RevokeGrantsRequest\x1a%.drover.vault.v1.RevokeGrantsResponse\x12R\n\tListTools\x12!.drover.vault.v1.ListToolsRequest\x1a\".drover.vault.v1.ListToolsResponse\x12\x43\n\x04\x43\x61ll\x12\x1c.drover.vault.v1.CallRequest\x1a\x1d.drover.vault.v1.CallResponse\x12\x46\n\x05\x46\x65tch\x12\x1d.drover.vault.v1.FetchRequest\x1a\x1e.drover.vault.v1.FetchResponse\x12I\n\x06Search\x12\x1e.drover.vault.v1.SearchRequest\x1a\x1f.drover.vault.v1.SearchResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -55,30 +57,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CALLREQUEST'].fields_by_name['tool']._serialized_options = b'\252\213&\007\010\001\022\003\020\200\010'
   _globals['_CALLREQUEST'].fields_by_name['call_id']._loaded_options = None
   _globals['_CALLREQUEST'].fields_by_name['call_id']._serialized_options = b'\252\213&\007\010\001\022\003\020\200\001'
-  _globals['_GETHOLDINGSREQUEST']._serialized_start=201
-  _globals['_GETHOLDINGSREQUEST']._serialized_end=221
-  _globals['_GETHOLDINGSRESPONSE']._serialized_start=223
-  _globals['_GETHOLDINGSRESPONSE']._serialized_end=281
-  _globals['_OPENGRANTREQUEST']._serialized_start=283
-  _globals['_OPENGRANTREQUEST']._serialized_end=401
-  _globals['_OPENGRANTRESPONSE']._serialized_start=404
-  _globals['_OPENGRANTRESPONSE']._serialized_end=621
-  _globals['_PLACEHOLDERVARIABLE']._serialized_start=623
-  _globals['_PLACEHOLDERVARIABLE']._serialized_end=679
-  _globals['_REVOKEGRANTSREQUEST']._serialized_start=681
-  _globals['_REVOKEGRANTSREQUEST']._serialized_end=752
-  _globals['_REVOKEGRANTSRESPONSE']._serialized_start=754
-  _globals['_REVOKEGRANTSRESPONSE']._serialized_end=776
-  _globals['_LISTTOOLSREQUEST']._serialized_start=778
-  _globals['_LISTTOOLSREQUEST']._serialized_end=865
-  _globals['_LISTTOOLSRESPONSE']._serialized_start=867
-  _globals['_LISTTOOLSRESPONSE']._serialized_end=953
-  _globals['_MCPTOOL']._serialized_start=955
-  _globals['_MCPTOOL']._serialized_end=1042
-  _globals['_CALLREQUEST']._serialized_start=1045
-  _globals['_CALLREQUEST']._serialized_end=1199
-  _globals['_CALLRESPONSE']._serialized_start=1201
-  _globals['_CALLRESPONSE']._serialized_end=1281
-  _globals['_CREDENTIALPROXYSERVICE']._serialized_start=1284
-  _globals['_CREDENTIALPROXYSERVICE']._serialized_end=1728
+  _globals['_FETCHREQUEST'].fields_by_name['grant']._loaded_options = None
+  _globals['_FETCHREQUEST'].fields_by_name['grant']._serialized_options = b'\200\001\001\252\213&\007\010\001\022\003\020\200 '
+  _globals['_FETCHREQUEST'].fields_by_name['call_id']._loaded_options = None
+  _globals['_FETCHREQUEST'].fields_by_name['call_id']._serialized_options = b'\252\213&\007\010\001\022\003\020\200\001'
+  _globals['_SEARCHREQUEST'].fields_by_name['grant']._loaded_options = None
+  _globals['_SEARCHREQUEST'].fields_by_name['grant']._serialized_options = b'\200\001\001\252\213&\007\010\001\022\003\020\200 '
+  _globals['_SEARCHREQUEST'].fields_by_name['call_id']._loaded_options = None
+  _globals['_SEARCHREQUEST'].fields_by_name['call_id']._serialized_options = b'\252\213&\007\010\001\022\003\020\200\001'
+  _globals['_GETHOLDINGSREQUEST']._serialized_start=261
+  _globals['_GETHOLDINGSREQUEST']._serialized_end=281
+  _globals['_GETHOLDINGSRESPONSE']._serialized_start=283
+  _globals['_GETHOLDINGSRESPONSE']._serialized_end=341
+  _globals['_OPENGRANTREQUEST']._serialized_start=343
+  _globals['_OPENGRANTREQUEST']._serialized_end=461
+  _globals['_OPENGRANTRESPONSE']._serialized_start=464
+  _globals['_OPENGRANTRESPONSE']._serialized_end=681
+  _globals['_PLACEHOLDERVARIABLE']._serialized_start=683
+  _globals['_PLACEHOLDERVARIABLE']._serialized_end=739
+  _globals['_REVOKEGRANTSREQUEST']._serialized_start=741
+  _globals['_REVOKEGRANTSREQUEST']._serialized_end=812
+  _globals['_REVOKEGRANTSRESPONSE']._serialized_start=814
+  _globals['_REVOKEGRANTSRESPONSE']._serialized_end=836
+  _globals['_LISTTOOLSREQUEST']._serialized_start=838
+  _globals['_LISTTOOLSREQUEST']._serialized_end=925
+  _globals['_LISTTOOLSRESPONSE']._serialized_start=927
+  _globals['_LISTTOOLSRESPONSE']._serialized_end=1013
+  _globals['_CALLREQUEST']._serialized_start=1016
+  _globals['_CALLREQUEST']._serialized_end=1170
+  _globals['_CALLRESPONSE']._serialized_start=1172
+  _globals['_CALLRESPONSE']._serialized_end=1252
+  _globals['_FETCHREQUEST']._serialized_start=1255
+  _globals['_FETCHREQUEST']._serialized_end=1391
+  _globals['_FETCHRESPONSE']._serialized_start=1393
+  _globals['_FETCHRESPONSE']._serialized_end=1494
+  _globals['_SEARCHREQUEST']._serialized_start=1497
+  _globals['_SEARCHREQUEST']._serialized_end=1636
+  _globals['_SEARCHRESPONSE']._serialized_start=1638
+  _globals['_SEARCHRESPONSE']._serialized_end=1740
+  _globals['_CREDENTIALPROXYSERVICE']._serialized_start=1743
+  _globals['_CREDENTIALPROXYSERVICE']._serialized_end=2334
 # @@protoc_insertion_point(module_scope)

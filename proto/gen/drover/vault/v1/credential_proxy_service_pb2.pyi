@@ -4,7 +4,9 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from drover.agent.v1 import tool_pb2 as _tool_pb2
 from drover.event.v1 import content_pb2 as _content_pb2
+from drover.event.v1 import mcp_tool_pb2 as _mcp_tool_pb2
 from drover.event.v1 import session_event_pb2 as _session_event_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -234,11 +236,11 @@ class ListToolsResponse(_message.Message):
     protocol_version: _builtins.str
     """The version of the protocol that was agreed on."""
     @_builtins.property
-    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___McpTool]: ...
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[_mcp_tool_pb2.McpTool]: ...
     def __init__(
         self,
         *,
-        tools: _abc.Iterable[Global___McpTool] | None = ...,
+        tools: _abc.Iterable[_mcp_tool_pb2.McpTool] | None = ...,
         protocol_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -248,38 +250,6 @@ class ListToolsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListToolsResponse: _TypeAlias = ListToolsResponse  # noqa: Y015
-
-@_typing.final
-class McpTool(_message.Message):
-    """A tool as its server describes it."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    DESCRIPTION_FIELD_NUMBER: _builtins.int
-    INPUT_SCHEMA_FIELD_NUMBER: _builtins.int
-    ANNOTATIONS_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    description: _builtins.str
-    input_schema: _builtins.str
-    """JSON text of an object."""
-    annotations: _builtins.str
-    """JSON text of an object; empty where the server has none."""
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-        description: _builtins.str = ...,
-        input_schema: _builtins.str = ...,
-        annotations: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "description", b"description", "input_schema", b"input_schema", "name", b"name"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___McpTool: _TypeAlias = McpTool  # noqa: Y015
 
 @_typing.final
 class CallRequest(_message.Message):
@@ -343,3 +313,127 @@ class CallResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallResponse: _TypeAlias = CallResponse  # noqa: Y015
+
+@_typing.final
+class FetchRequest(_message.Message):
+    """Asks for a page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    grant: _builtins.str
+    url: _builtins.str
+    """As the model wrote it."""
+    call_id: _builtins.str
+    """The event id of the call, for the audit trail."""
+    @_builtins.property
+    def settings(self) -> _tool_pb2.WebSettings: ...
+    def __init__(
+        self,
+        *,
+        grant: _builtins.str = ...,
+        url: _builtins.str = ...,
+        settings: _tool_pb2.WebSettings | None = ...,
+        call_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "grant", b"grant", "settings", b"settings", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchRequest: _TypeAlias = FetchRequest  # noqa: Y015
+
+@_typing.final
+class FetchResponse(_message.Message):
+    """A page, or why there is none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    IS_ERROR_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    is_error: _builtins.bool
+    error_code: _builtins.str
+    """Of an error: `url_not_allowed`, `url_not_accessible` and their like."""
+    @_builtins.property
+    def content(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.ContentBlock]: ...
+    def __init__(
+        self,
+        *,
+        content: _abc.Iterable[_content_pb2.ContentBlock] | None = ...,
+        is_error: _builtins.bool = ...,
+        error_code: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "error_code", b"error_code", "is_error", b"is_error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchResponse: _TypeAlias = FetchResponse  # noqa: Y015
+
+@_typing.final
+class SearchRequest(_message.Message):
+    """Asks for search results."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_FIELD_NUMBER: _builtins.int
+    QUERY_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    grant: _builtins.str
+    query: _builtins.str
+    """As the model wrote it."""
+    call_id: _builtins.str
+    """The event id of the call, for the audit trail."""
+    @_builtins.property
+    def settings(self) -> _tool_pb2.WebSettings: ...
+    def __init__(
+        self,
+        *,
+        grant: _builtins.str = ...,
+        query: _builtins.str = ...,
+        settings: _tool_pb2.WebSettings | None = ...,
+        call_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "grant", b"grant", "query", b"query", "settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchRequest: _TypeAlias = SearchRequest  # noqa: Y015
+
+@_typing.final
+class SearchResponse(_message.Message):
+    """Search results, or why there are none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    IS_ERROR_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    is_error: _builtins.bool
+    error_code: _builtins.str
+    """Of an error: `unavailable`, `query_too_long` and their like."""
+    @_builtins.property
+    def content(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.ContentBlock]: ...
+    def __init__(
+        self,
+        *,
+        content: _abc.Iterable[_content_pb2.ContentBlock] | None = ...,
+        is_error: _builtins.bool = ...,
+        error_code: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "error_code", b"error_code", "is_error", b"is_error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchResponse: _TypeAlias = SearchResponse  # noqa: Y015

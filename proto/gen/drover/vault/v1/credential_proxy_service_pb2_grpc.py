@@ -64,6 +64,16 @@ class CredentialProxyServiceStub:
                 request_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.CallRequest.SerializeToString,
                 response_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.CallResponse.FromString,
                 _registered_method=True)
+        self.Fetch = channel.unary_unary(
+                '/drover.vault.v1.CredentialProxyService/Fetch',
+                request_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.FetchRequest.SerializeToString,
+                response_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.FetchResponse.FromString,
+                _registered_method=True)
+        self.Search = channel.unary_unary(
+                '/drover.vault.v1.CredentialProxyService/Search',
+                request_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.SearchRequest.SerializeToString,
+                response_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.SearchResponse.FromString,
+                _registered_method=True)
 
 
 class CredentialProxyServiceServicer:
@@ -114,6 +124,21 @@ class CredentialProxyServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Fetch(self, request, context):
+        """Reads a page of the web, without any credential, within the session's
+        networking. What goes wrong on the way is an answer with `is_error`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Search(self, request, context):
+        """Searches the web with what the operator has configured. As Fetch.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CredentialProxyServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -141,6 +166,16 @@ def add_CredentialProxyServiceServicer_to_server(servicer, server):
                     servicer.Call,
                     request_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.CallRequest.FromString,
                     response_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.CallResponse.SerializeToString,
+            ),
+            'Fetch': grpc.unary_unary_rpc_method_handler(
+                    servicer.Fetch,
+                    request_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.FetchRequest.FromString,
+                    response_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.FetchResponse.SerializeToString,
+            ),
+            'Search': grpc.unary_unary_rpc_method_handler(
+                    servicer.Search,
+                    request_deserializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.SearchRequest.FromString,
+                    response_serializer=drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.SearchResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -283,6 +318,60 @@ class CredentialProxyService:
             '/drover.vault.v1.CredentialProxyService/Call',
             drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.CallRequest.SerializeToString,
             drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.CallResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Fetch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/drover.vault.v1.CredentialProxyService/Fetch',
+            drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.FetchRequest.SerializeToString,
+            drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.FetchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Search(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/drover.vault.v1.CredentialProxyService/Search',
+            drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.SearchRequest.SerializeToString,
+            drover_dot_vault_dot_v1_dot_credential__proxy__service__pb2.SearchResponse.FromString,
             options,
             channel_credentials,
             insecure,

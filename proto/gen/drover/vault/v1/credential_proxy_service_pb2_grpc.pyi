@@ -56,6 +56,12 @@ class CredentialProxyServiceStub:
     does where nothing was sent; a call that was sent and not answered fails with
     error_code `outcome_unknown`, and must not be repeated.
     """
+    Fetch: _grpc.UnaryUnaryMultiCallable[_credential_proxy_service_pb2.FetchRequest, _credential_proxy_service_pb2.FetchResponse]
+    """Reads a page of the web, without any credential, within the session's
+    networking. What goes wrong on the way is an answer with `is_error`.
+    """
+    Search: _grpc.UnaryUnaryMultiCallable[_credential_proxy_service_pb2.SearchRequest, _credential_proxy_service_pb2.SearchResponse]
+    """Searches the web with what the operator has configured. As Fetch."""
 
 @_typing.type_check_only
 class CredentialProxyServiceAsyncStub(CredentialProxyServiceStub):
@@ -85,6 +91,12 @@ class CredentialProxyServiceAsyncStub(CredentialProxyServiceStub):
     does where nothing was sent; a call that was sent and not answered fails with
     error_code `outcome_unknown`, and must not be repeated.
     """
+    Fetch: _aio.UnaryUnaryMultiCallable[_credential_proxy_service_pb2.FetchRequest, _credential_proxy_service_pb2.FetchResponse]  # type: ignore[assignment]
+    """Reads a page of the web, without any credential, within the session's
+    networking. What goes wrong on the way is an answer with `is_error`.
+    """
+    Search: _aio.UnaryUnaryMultiCallable[_credential_proxy_service_pb2.SearchRequest, _credential_proxy_service_pb2.SearchResponse]  # type: ignore[assignment]
+    """Searches the web with what the operator has configured. As Fetch."""
 
 class CredentialProxyServiceServicer(metaclass=_abc_1.ABCMeta):
     """Uses credentials for others, who never see them. No RPC answers a secret.
@@ -141,5 +153,23 @@ class CredentialProxyServiceServicer(metaclass=_abc_1.ABCMeta):
         does where nothing was sent; a call that was sent and not answered fails with
         error_code `outcome_unknown`, and must not be repeated.
         """
+
+    @_abc_1.abstractmethod
+    def Fetch(
+        self,
+        request: _credential_proxy_service_pb2.FetchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_credential_proxy_service_pb2.FetchResponse, _abc.Awaitable[_credential_proxy_service_pb2.FetchResponse]]:
+        """Reads a page of the web, without any credential, within the session's
+        networking. What goes wrong on the way is an answer with `is_error`.
+        """
+
+    @_abc_1.abstractmethod
+    def Search(
+        self,
+        request: _credential_proxy_service_pb2.SearchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_credential_proxy_service_pb2.SearchResponse, _abc.Awaitable[_credential_proxy_service_pb2.SearchResponse]]:
+        """Searches the web with what the operator has configured. As Fetch."""
 
 def add_CredentialProxyServiceServicer_to_server(servicer: CredentialProxyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
