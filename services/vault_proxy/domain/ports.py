@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from ipaddress import IPv4Address, IPv6Address
 
+    from chassis.secret import Secret
     from drover.session.v1.session_pb2 import Session
     from drover.vault.v1.credential_proxy_service_pb2 import CallResponse, ListToolsResponse
     from services.vault_proxy.domain.audit import AuditEntry
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
         SessionFacts,
     )
     from services.vault_proxy.domain.target import Target
-    from services.vault_proxy.domain.verdict import Use, Verdict
+    from services.vault_proxy.domain.verdict import GitAnswer, GitRoute, Use, Verdict
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -178,6 +179,37 @@ class GitRules(Protocol):
 
         For a `CONNECT`: allowed where the session has a repository at that host and port.
         """
+        ...
+
+
+class GitProxy(Protocol):
+    """What the wire asks about a request whose verdict has a `GitRoute`.
+
+    Such a request goes to the route's upstream, with its path and query as they came: the address
+    is the operator's word and not judged, its certificate is. Bodies pass both ways as they are,
+    whatever their size; placeholders are neither put in nor struck out.
+    """
+
+    async def request(
+        self, facts: SessionFacts, route: GitRoute, headers: Headers
+    ) -> list[tuple[bytes, bytes]]:
+        """The headers as the upstream is to get them, but for hop-by-hop and framing ones.
+
+        `Host` is the upstream's, the repository's token is put in, whatever the sandbox sent to
+        identify itself is left out. Raises `RefusedError`.
+        """
+        ...
+
+    def answer(self, status: int, headers: Headers) -> GitAnswer:
+        """What the sandbox is told, once the upstream's status and headers are there."""
+        ...
+
+
+class SessionSecrets(Protocol):
+    """The secrets of sessions' resources, as `PutSessionSecret` has left them."""
+
+    async def secret(self, workspace_id: str, session_id: str, resource_id: str) -> Secret | None:
+        """The newest one; `None` where none was given. Raises `DroverError`."""
         ...
 
 

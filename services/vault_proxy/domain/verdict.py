@@ -18,6 +18,15 @@ class GitRoute:
 
 
 @dataclass(frozen=True, slots=True)
+class GitAnswer:
+    """What of a git host's answer the sandbox gets. A `body` stands for the host's own."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """Refused, or allowed on its way."""
 
