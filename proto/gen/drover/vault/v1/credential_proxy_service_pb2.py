@@ -30,7 +30,7 @@ from drover.event.v1 import session_event_pb2 as drover_dot_event_dot_v1_dot_ses
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.drover/vault/v1/credential_proxy_service.proto\x12\x0f\x64rover.vault.v1\x1a\x1a\x64rover/agent/v1/tool.proto\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1d\x64rover/event/v1/content.proto\x1a\x1e\x64rover/event/v1/mcp_tool.proto\x1a#drover/event/v1/session_event.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n\x12GetHoldingsRequest\":\n\x13GetHoldingsResponse\x12\x0e\n\x06vaults\x18\x01 \x01(\x03\x12\x13\n\x0b\x63redentials\x18\x02 \x01(\x03\"v\n\x10OpenGrantRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\x30\n\x07hand_id\x18\x02 \x01(\tB\x1f\xaa\x8b&\x1b\x08\x01\x12\x17\x10\x80\x01\"\x12^[A-Za-z0-9_.@-]+$\"\xd9\x01\n\x11OpenGrantResponse\x12\x12\n\x05grant\x18\x01 \x01(\tB\x03\x80\x01\x01\x12.\n\nexpires_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0e\x63\x61_certificate\x18\x03 \x01(\t\x12\x37\n\tvariables\x18\x04 \x03(\x0b\x32$.drover.vault.v1.PlaceholderVariable\x12/\n\x08problems\x18\x05 \x03(\x0b\x32\x1d.drover.event.v1.SessionError\"8\n\x13PlaceholderVariable\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bplaceholder\x18\x02 \x01(\t\"G\n\x13RevokeGrantsRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\"\x16\n\x14RevokeGrantsResponse\"W\n\x10ListToolsRequest\x12\x1d\n\x05grant\x18\x01 \x01(\tB\x0e\x80\x01\x01\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80 \x12$\n\x0fmcp_server_name\x18\x02 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\xff\x01\"V\n\x11ListToolsResponse\x12\'\n\x05tools\x18\x01 \x03(\x0b\x32\x18.drover.event.v1.McpTool\x12\x18\n\x10protocol_version\x18\x02 \x01(\t\"\x9a\x01\n\x0b\x43\x61llRequest\x12\x1d\n\x05grant\x18\x01 \x01(\tB\x0e\x80\x01\x01\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80 \x12$\n\x0fmcp_server_name\x18\x02 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\xff\x01\x12\x19\n\x04tool\x18\x03 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x08\x12\r\n\x05input\x18\x04 \x01(\t\x12\x1c\n\x07\x63\x61ll_id\x18\x05 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\"P\n\x0c\x43\x61llResponse\x12.\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x1d.drover.event.v1.ContentBlock\x12\x10\n\x08is_error\x18\x02 \x01(\x08\"\x88\x01\n\x0c\x46\x65tchRequest\x12\x1d\n\x05grant\x18\x01 \x01(\tB\x0e\x80\x01\x01\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80 \x12\x0b\n\x03url\x18\x02 \x01(\t\x12.\n\x08settings\x18\x03 \x01(\x0b\x32\x1c.drover.agent.v1.WebSettings\x12\x1c\n\x07\x63\x61ll_id\x18\x04 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\"e\n\rFetchResponse\x12.\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x1d.drover.event.v1.ContentBlock\x12\x10\n\x08is_error\x18\x02 \x01(\x08\x12\x12\n\nerror_code\x18\x03 \x01(\t\"\x8b\x01\n\rSearchRequest\x12\x1d\n\x05grant\x18\x01 \x01(\tB\x0e\x80\x01\x01\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80 \x12\r\n\x05query\x18\x02 \x01(\t\x12.\n\x08settings\x18\x03 \x01(\x0b\x32\x1c.drover.agent.v1.WebSettings\x12\x1c\n\x07\x63\x61ll_id\x18\x04 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\"f\n\x0eSearchResponse\x12.\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x1d.drover.event.v1.ContentBlock\x12\x10\n\x08is_error\x18\x02 \x01(\x08\x12\x12\n\nerror_code\x18\x03 \x01(\t2\xcf\x04\n\x16\x43redentialProxyService\x12X\n\x0bGetHoldings\x12#.drover.vault.v1.GetHoldingsRequest\x1a$.drover.vault.v1.GetHoldingsResponse\x12R\n\tOpenGrant\x12!.drover.vault.v1.OpenGrantRequest\x1a\".drover.vault.v1.OpenGrantResponse\x12[\n\x0cRevokeGrants\x12$.drover.vault.v1.RevokeGrantsRequest\x1a%.drover.vault.v1.RevokeGrantsResponse\x12R\n\tListTools\x12!.drover.vault.v1.ListToolsRequest\x1a\".drover.vault.v1.ListToolsResponse\x12\x43\n\x04\x43\x61ll\x12\x1c.drover.vault.v1.CallRequest\x1a\x1d.drover.vault.v1.CallResponse\x12\x46\n\x05\x46\x65tch\x12\x1d.drover.vault.v1.FetchRequest\x1a\x1e.drover.vault.v1.FetchResponse\x12I\n\x06Search\x12\x1e.drover.vault.v1.SearchRequest\x1a\x1f.drover.vault.v1.SearchResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.drover/vault/v1/credential_proxy_service.proto\x12\x0f\x64rover.vault.v1\x1a\x1a\x64rover/agent/v1/tool.proto\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1d\x64rover/event/v1/content.proto\x1a\x1e\x64rover/event/v1/mcp_tool.proto\x1a#drover/event/v1/session_event.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n\x12GetHoldingsRequest\":\n\x13GetHoldingsResponse\x12\x0e\n\x06vaults\x18\x01 \x01(\x03\x12\x13\n\x0b\x63redentials\x18\x02 \x01(\x03\"v\n\x10OpenGrantRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\x30\n\x07hand_id\x18\x02 \x01(\tB\x1f\xaa\x8b&\x1b\x08\x01\x12\x17\x10\x80\x01\"\x12^[A-Za-z0-9_.@-]+$\"\x93\x02\n\x11OpenGrantResponse\x12\x12\n\x05grant\x18\x01 \x01(\tB\x03\x80\x01\x01\x12.\n\nexpires_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0e\x63\x61_certificate\x18\x03 \x01(\t\x12\x37\n\tvariables\x18\x04 \x03(\x0b\x32$.drover.vault.v1.PlaceholderVariable\x12/\n\x08problems\x18\x05 \x03(\x0b\x32\x1d.drover.event.v1.SessionError\x12\x38\n\x0crepositories\x18\x06 \x03(\x0b\x32\".drover.vault.v1.MountedRepository\"i\n\x11MountedRepository\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\x12\x12\n\nmount_path\x18\x03 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x04 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x05 \x01(\t\"8\n\x13PlaceholderVariable\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bplaceholder\x18\x02 \x01(\t\"G\n\x13RevokeGrantsRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\"\x16\n\x14RevokeGrantsResponse\"W\n\x10ListToolsRequest\x12\x1d\n\x05grant\x18\x01 \x01(\tB\x0e\x80\x01\x01\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80 \x12$\n\x0fmcp_server_name\x18\x02 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\xff\x01\"V\n\x11ListToolsResponse\x12\'\n\x05tools\x18\x01 \x03(\x0b\x32\x18.drover.event.v1.McpTool\x12\x18\n\x10protocol_version\x18\x02 \x01(\t\"\x9a\x01\n\x0b\x43\x61llRequest\x12\x1d\n\x05grant\x18\x01 \x01(\tB\x0e\x80\x01\x01\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80 \x12$\n\x0fmcp_server_name\x18\x02 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\xff\x01\x12\x19\n\x04tool\x18\x03 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x08\x12\r\n\x05input\x18\x04 \x01(\t\x12\x1c\n\x07\x63\x61ll_id\x18\x05 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\"P\n\x0c\x43\x61llResponse\x12.\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x1d.drover.event.v1.ContentBlock\x12\x10\n\x08is_error\x18\x02 \x01(\x08\"\x88\x01\n\x0c\x46\x65tchRequest\x12\x1d\n\x05grant\x18\x01 \x01(\tB\x0e\x80\x01\x01\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80 \x12\x0b\n\x03url\x18\x02 \x01(\t\x12.\n\x08settings\x18\x03 \x01(\x0b\x32\x1c.drover.agent.v1.WebSettings\x12\x1c\n\x07\x63\x61ll_id\x18\x04 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\"e\n\rFetchResponse\x12.\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x1d.drover.event.v1.ContentBlock\x12\x10\n\x08is_error\x18\x02 \x01(\x08\x12\x12\n\nerror_code\x18\x03 \x01(\t\"\x8b\x01\n\rSearchRequest\x12\x1d\n\x05grant\x18\x01 \x01(\tB\x0e\x80\x01\x01\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80 \x12\r\n\x05query\x18\x02 \x01(\t\x12.\n\x08settings\x18\x03 \x01(\x0b\x32\x1c.drover.agent.v1.WebSettings\x12\x1c\n\x07\x63\x61ll_id\x18\x04 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\"f\n\x0eSearchResponse\x12.\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x1d.drover.event.v1.ContentBlock\x12\x10\n\x08is_error\x18\x02 \x01(\x08\x12\x12\n\nerror_code\x18\x03 \x01(\t2\xcf\x04\n\x16\x43redentialProxyService\x12X\n\x0bGetHoldings\x12#.drover.vault.v1.GetHoldingsRequest\x1a$.drover.vault.v1.GetHoldingsResponse\x12R\n\tOpenGrant\x12!.drover.vault.v1.OpenGrantRequest\x1a\".drover.vault.v1.OpenGrantResponse\x12[\n\x0cRevokeGrants\x12$.drover.vault.v1.RevokeGrantsRequest\x1a%.drover.vault.v1.RevokeGrantsResponse\x12R\n\tListTools\x12!.drover.vault.v1.ListToolsRequest\x1a\".drover.vault.v1.ListToolsResponse\x12\x43\n\x04\x43\x61ll\x12\x1c.drover.vault.v1.CallRequest\x1a\x1d.drover.vault.v1.CallResponse\x12\x46\n\x05\x46\x65tch\x12\x1d.drover.vault.v1.FetchRequest\x1a\x1e.drover.vault.v1.FetchResponse\x12I\n\x06Search\x12\x1e.drover.vault.v1.SearchRequest\x1a\x1f.drover.vault.v1.SearchResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -72,29 +72,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPENGRANTREQUEST']._serialized_start=343
   _globals['_OPENGRANTREQUEST']._serialized_end=461
   _globals['_OPENGRANTRESPONSE']._serialized_start=464
-  _globals['_OPENGRANTRESPONSE']._serialized_end=681
-  _globals['_PLACEHOLDERVARIABLE']._serialized_start=683
-  _globals['_PLACEHOLDERVARIABLE']._serialized_end=739
-  _globals['_REVOKEGRANTSREQUEST']._serialized_start=741
-  _globals['_REVOKEGRANTSREQUEST']._serialized_end=812
-  _globals['_REVOKEGRANTSRESPONSE']._serialized_start=814
-  _globals['_REVOKEGRANTSRESPONSE']._serialized_end=836
-  _globals['_LISTTOOLSREQUEST']._serialized_start=838
-  _globals['_LISTTOOLSREQUEST']._serialized_end=925
-  _globals['_LISTTOOLSRESPONSE']._serialized_start=927
-  _globals['_LISTTOOLSRESPONSE']._serialized_end=1013
-  _globals['_CALLREQUEST']._serialized_start=1016
-  _globals['_CALLREQUEST']._serialized_end=1170
-  _globals['_CALLRESPONSE']._serialized_start=1172
-  _globals['_CALLRESPONSE']._serialized_end=1252
-  _globals['_FETCHREQUEST']._serialized_start=1255
-  _globals['_FETCHREQUEST']._serialized_end=1391
-  _globals['_FETCHRESPONSE']._serialized_start=1393
-  _globals['_FETCHRESPONSE']._serialized_end=1494
-  _globals['_SEARCHREQUEST']._serialized_start=1497
-  _globals['_SEARCHREQUEST']._serialized_end=1636
-  _globals['_SEARCHRESPONSE']._serialized_start=1638
-  _globals['_SEARCHRESPONSE']._serialized_end=1740
-  _globals['_CREDENTIALPROXYSERVICE']._serialized_start=1743
-  _globals['_CREDENTIALPROXYSERVICE']._serialized_end=2334
+  _globals['_OPENGRANTRESPONSE']._serialized_end=739
+  _globals['_MOUNTEDREPOSITORY']._serialized_start=741
+  _globals['_MOUNTEDREPOSITORY']._serialized_end=846
+  _globals['_PLACEHOLDERVARIABLE']._serialized_start=848
+  _globals['_PLACEHOLDERVARIABLE']._serialized_end=904
+  _globals['_REVOKEGRANTSREQUEST']._serialized_start=906
+  _globals['_REVOKEGRANTSREQUEST']._serialized_end=977
+  _globals['_REVOKEGRANTSRESPONSE']._serialized_start=979
+  _globals['_REVOKEGRANTSRESPONSE']._serialized_end=1001
+  _globals['_LISTTOOLSREQUEST']._serialized_start=1003
+  _globals['_LISTTOOLSREQUEST']._serialized_end=1090
+  _globals['_LISTTOOLSRESPONSE']._serialized_start=1092
+  _globals['_LISTTOOLSRESPONSE']._serialized_end=1178
+  _globals['_CALLREQUEST']._serialized_start=1181
+  _globals['_CALLREQUEST']._serialized_end=1335
+  _globals['_CALLRESPONSE']._serialized_start=1337
+  _globals['_CALLRESPONSE']._serialized_end=1417
+  _globals['_FETCHREQUEST']._serialized_start=1420
+  _globals['_FETCHREQUEST']._serialized_end=1556
+  _globals['_FETCHRESPONSE']._serialized_start=1558
+  _globals['_FETCHRESPONSE']._serialized_end=1659
+  _globals['_SEARCHREQUEST']._serialized_start=1662
+  _globals['_SEARCHREQUEST']._serialized_end=1801
+  _globals['_SEARCHRESPONSE']._serialized_start=1803
+  _globals['_SEARCHRESPONSE']._serialized_end=1905
+  _globals['_CREDENTIALPROXYSERVICE']._serialized_start=1908
+  _globals['_CREDENTIALPROXYSERVICE']._serialized_end=2499
 # @@protoc_insertion_point(module_scope)

@@ -98,6 +98,7 @@ class OpenGrantResponse(_message.Message):
     CA_CERTIFICATE_FIELD_NUMBER: _builtins.int
     VARIABLES_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
+    REPOSITORIES_FIELD_NUMBER: _builtins.int
     grant: _builtins.str
     """Opens the egress proxy, ListTools and Call. For the hands service alone: no
     sandbox ever holds it.
@@ -118,6 +119,10 @@ class OpenGrantResponse(_message.Message):
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[_session_event_pb2.SessionError]:
         """Credentials that cannot be used as things are."""
 
+    @_builtins.property
+    def repositories(self) -> _containers.RepeatedCompositeFieldContainer[Global___MountedRepository]:
+        """What is to be cloned into the session's workspace when that is made."""
+
     def __init__(
         self,
         *,
@@ -126,14 +131,55 @@ class OpenGrantResponse(_message.Message):
         ca_certificate: _builtins.str = ...,
         variables: _abc.Iterable[Global___PlaceholderVariable] | None = ...,
         problems: _abc.Iterable[_session_event_pb2.SessionError] | None = ...,
+        repositories: _abc.Iterable[Global___MountedRepository] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_certificate", b"ca_certificate", "expires_at", b"expires_at", "grant", b"grant", "problems", b"problems", "variables", b"variables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_certificate", b"ca_certificate", "expires_at", b"expires_at", "grant", b"grant", "problems", b"problems", "repositories", b"repositories", "variables", b"variables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OpenGrantResponse: _TypeAlias = OpenGrantResponse  # noqa: Y015
+
+@_typing.final
+class MountedRepository(_message.Message):
+    """A repository of the session, as its sandbox finds it. The egress proxy lets the
+    sandbox fetch from it and push to it, with a token that nobody here knows.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_ID_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    MOUNT_PATH_FIELD_NUMBER: _builtins.int
+    BRANCH_FIELD_NUMBER: _builtins.int
+    COMMIT_FIELD_NUMBER: _builtins.int
+    resource_id: _builtins.str
+    url: _builtins.str
+    """`https://host/owner/name`."""
+    mount_path: _builtins.str
+    """Below /workspace."""
+    branch: _builtins.str
+    """The branch to check out, or the commit; the host's default where both are
+    empty.
+    """
+    commit: _builtins.str
+    def __init__(
+        self,
+        *,
+        resource_id: _builtins.str = ...,
+        url: _builtins.str = ...,
+        mount_path: _builtins.str = ...,
+        branch: _builtins.str = ...,
+        commit: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "commit", b"commit", "mount_path", b"mount_path", "resource_id", b"resource_id", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MountedRepository: _TypeAlias = MountedRepository  # noqa: Y015
 
 @_typing.final
 class PlaceholderVariable(_message.Message):
