@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from drover.agent.v1 import tool_pb2 as _tool_pb2
 from drover.environment.v1 import environment_pb2 as _environment_pb2
 from drover.event.v1 import content_pb2 as _content_pb2
 from drover.event.v1 import mcp_tool_pb2 as _mcp_tool_pb2
@@ -154,14 +155,15 @@ class ExecuteRequest(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     HAND_FIELD_NUMBER: _builtins.int
     MCP_SERVER_NAME_FIELD_NUMBER: _builtins.int
+    WEB_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     call_id: _builtins.str
     """The event id of the call, unique in the session."""
     generation: _builtins.int
     """The caller's lease generation, as in ProvisionRequest."""
     name: _builtins.str
-    """The tool: bash, read, write, edit, glob or grep; or, with `mcp_server_name`,
-    one of that server's, by the server's own name.
+    """The tool: bash, read, write, edit, glob or grep; web_fetch or web_search; or,
+    with `mcp_server_name`, one of that server's, by the server's own name.
     """
     input: _builtins.str
     """The tool's input: JSON text of an object. Empty means `{}`."""
@@ -175,6 +177,12 @@ class ExecuteRequest(_message.Message):
     def environment(self) -> _environment_pb2.EnvironmentConfig:
         """The recipe, where there is no hand yet. As in ProvisionRequest."""
 
+    @_builtins.property
+    def web(self) -> _tool_pb2.WebSettings:
+        """What a call of web_fetch or web_search goes by. Such a call needs no sandbox,
+        and only reads: it is run once more where nobody saw its end.
+        """
+
     def __init__(
         self,
         *,
@@ -186,10 +194,11 @@ class ExecuteRequest(_message.Message):
         environment: _environment_pb2.EnvironmentConfig | None = ...,
         hand: _builtins.str = ...,
         mcp_server_name: _builtins.str = ...,
+        web: _tool_pb2.WebSettings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "web", b"web"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "environment", b"environment", "generation", b"generation", "hand", b"hand", "input", b"input", "mcp_server_name", b"mcp_server_name", "name", b"name", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "environment", b"environment", "generation", b"generation", "hand", b"hand", "input", b"input", "mcp_server_name", b"mcp_server_name", "name", b"name", "session_id", b"session_id", "web", b"web"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
