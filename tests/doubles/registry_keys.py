@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from catalogue.resources.stamps import micros
 from drover.environment.v1.environment_key_pb2 import EnvironmentKey
 from services.registry.domain.environment_key import Holder, refuse_keyless
 from services.registry.domain.missing import no_environment_key
-from services.registry.domain.stamps import micros
 from tests.doubles.answers import MemoryAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from catalogue.resources.once import Once
     from chassis.clock import Clock
-    from services.registry.domain.once import Once
     from services.registry.domain.ports import Listing
     from tests.doubles.registry_store import MemoryEnvironmentStore
 

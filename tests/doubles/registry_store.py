@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from catalogue.resources.stamps import micros
 from drover.agent.v1.agent_pb2 import Agent
 from drover.environment.v1.environment_pb2 import Environment
 from services.registry.domain.missing import name_taken, no_agent, no_environment
-from services.registry.domain.stamps import micros
 from tests.doubles.answers import MemoryAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
+    from catalogue.resources.once import Once
     from chassis.clock import Clock
-    from services.registry.domain.once import Once
     from services.registry.domain.ports import Listing
 
 M = TypeVar("M", Agent, Environment)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from catalogue.resources.metadata import merge
+from catalogue.resources.presence import given, refuse_null
 from chassis.errors import DroverError, Reason
 from drover.agent.v1.agent_pb2 import Agent
 from drover.agent.v1.agent_service_pb2 import CreateAgentRequest, UpdateAgentRequest
 from drover.agent.v1.model_pb2 import ModelConfig
 from services.registry.domain.definition import settle_definition
-from services.registry.domain.metadata import merge
-from services.registry.domain.presence import given, refuse_null
 
 
 def new_agent(request: CreateAgentRequest, agent_id: str, now: datetime) -> Agent:

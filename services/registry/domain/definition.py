@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Never
 
+from catalogue.resources.metadata import refuse_overflow
 from chassis.errors import DroverError, Reason
 from drover.agent.v1.model_pb2 import (
     EFFORT_LEVEL_HIGH,
@@ -11,7 +12,6 @@ from drover.agent.v1.model_pb2 import (
     MODEL_SPEED_UNSPECIFIED,
     ModelConfig,
 )
-from services.registry.domain.metadata import refuse_overflow
 from services.registry.domain.release import refuse_unsupported_agent
 from services.registry.domain.tools import offers, settle_tools
 

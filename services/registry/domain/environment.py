@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Final
 
 from catalogue.hosts import HostError, canonical_host
+from catalogue.resources.metadata import merge
+from catalogue.resources.presence import given
 from catalogue.sandboxes import DEFAULT_CEILINGS
 from chassis.errors import DroverError, Reason
 from drover.environment.v1.environment_pb2 import (
@@ -24,8 +26,6 @@ from drover.environment.v1.environment_service_pb2 import (
     CreateEnvironmentRequest,
     UpdateEnvironmentRequest,
 )
-from services.registry.domain.metadata import merge
-from services.registry.domain.presence import given
 from services.registry.domain.sandbox import choose
 from services.registry.domain.self_hosted import refuse_sandbox_metadata
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from catalogue.resources.once import Once
+from catalogue.resources.paging import Position
 from drover.agent.v1.agent_pb2 import Agent
 from drover.environment.v1.environment_key_pb2 import EnvironmentKey
 from drover.environment.v1.environment_pb2 import Environment
 from services.registry.domain.environment_key import Holder
-from services.registry.domain.once import Once
-from services.registry.domain.paging import Position
 
 
 @dataclass(frozen=True, slots=True)

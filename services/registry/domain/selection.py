@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from catalogue.resources.presence import given
 from chassis.errors import DroverError, Reason
 from drover.agent.v1.agent_pb2 import Agent, SessionAgent
 from drover.agent.v1.agent_service_pb2 import AgentWithOverrides, ReviseSessionAgentRequest
 from services.registry.domain.agent import refuse_archived
 from services.registry.domain.definition import settle_definition
-from services.registry.domain.presence import given
 from services.registry.domain.web_tools import settle_offer
 
 # Callers of session create and update know the agent under this key.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Never
 
+from catalogue.resources.presence import given
 from chassis.errors import DroverError, Reason
 from drover.agent.v1.tool_pb2 import (
     URL_SOURCE_TYPE_EXCEPT,
     URL_SOURCE_TYPE_NONE,
     URL_SOURCE_TYPE_ONLY,
 )
-from services.registry.domain.presence import given
 from services.registry.domain.web_domains import canonical_domains
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import structlog
 
 from catalogue.models import load
+from catalogue.resources.paging import DEFAULT_LIMIT, CursorBinding, Position, cut
+from catalogue.resources.stamps import bound, micros
 from chassis.context import current_call
 from drover.agent.v1 import agent_service_pb2 as pb
 from drover.agent.v1.agent_service_pb2_grpc import AgentServiceServicer
 from services.registry.domain.ability import check_ability
 from services.registry.domain.agent import new_agent, updated_agent
-from services.registry.domain.paging import DEFAULT_LIMIT, CursorBinding, Position, cut
 from services.registry.domain.ports import Listing
 from services.registry.domain.selection import revised_session_agent, session_agent
-from services.registry.domain.stamps import bound, micros
 from services.registry.rpc.once import is_new, once
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from catalogue.resources.paging import DEFAULT_LIMIT, CursorBinding, Position, cut
+from catalogue.resources.stamps import micros
 from chassis.context import current_call
 from chassis.errors import DroverError, Reason
 from drover.environment.v1 import environment_key_service_pb2 as pb
 from drover.environment.v1.environment_key_service_pb2_grpc import EnvironmentKeyServiceServicer
 from services.registry.domain.environment_key import digest, draw, new_environment_key
-from services.registry.domain.paging import DEFAULT_LIMIT, CursorBinding, Position, cut
 from services.registry.domain.ports import Listing
-from services.registry.domain.stamps import micros
 from services.registry.rpc.once import is_new, once
 
 if TYPE_CHECKING:

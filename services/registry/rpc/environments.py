@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from catalogue.resources.paging import DEFAULT_LIMIT, CursorBinding, Position, cut
+from catalogue.resources.stamps import micros
 from chassis.context import current_call
 from drover.environment.v1 import environment_service_pb2 as pb
 from drover.environment.v1.environment_service_pb2_grpc import EnvironmentServiceServicer
 from services.registry.domain.environment import new_environment, updated_environment
-from services.registry.domain.paging import DEFAULT_LIMIT, CursorBinding, Position, cut
 from services.registry.domain.ports import Listing
-from services.registry.domain.stamps import micros
 from services.registry.rpc.once import is_new, once
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from catalogue.resources.once import Once
 from chassis.context import REPLAYED_KEY
-from services.registry.domain.once import Once
 from storage.once import asked
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from datetime import datetime
 
 from sqlalchemy import Connection, Row, Select, insert, select, update
 
+from catalogue.resources.once import Once
+from catalogue.resources.stamps import micros
 from chassis.clock import Clock
 from drover.agent.v1.agent_pb2 import Agent
 from services.registry.domain.missing import no_agent
-from services.registry.domain.once import Once
 from services.registry.domain.ports import Listing
-from services.registry.domain.stamps import micros
 from services.registry.store.newest import newest
 from services.registry.store.tables import AGENT_VERSIONS, AGENTS
 from storage import Database

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import insert, select, tuple_, update
 
+from catalogue.resources.stamps import micros
 from drover.environment.v1.environment_key_pb2 import EnvironmentKey
 from services.registry.domain.environment_key import Holder, refuse_keyless
 from services.registry.domain.missing import no_environment_key
-from services.registry.domain.stamps import micros
 from services.registry.store.environments import load
 from services.registry.store.tables import ENVIRONMENT_KEYS, ENVIRONMENTS
 from storage.once import Answers
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from catalogue.resources.once import Once
     from chassis.clock import Clock
-    from services.registry.domain.once import Once
     from services.registry.domain.ports import Listing
     from storage import Database
 

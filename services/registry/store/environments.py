@@ -9,12 +9,12 @@ from datetime import datetime
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from catalogue.resources.once import Once
+from catalogue.resources.stamps import micros
 from chassis.clock import Clock
 from drover.environment.v1.environment_pb2 import Environment
 from services.registry.domain.missing import name_taken, no_environment
-from services.registry.domain.once import Once
 from services.registry.domain.ports import Listing
-from services.registry.domain.stamps import micros
 from services.registry.store.newest import newest
 from services.registry.store.tables import ENVIRONMENTS
 from storage import Database

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from catalogue.resources.paging import Position
+from catalogue.resources.stamps import micros
 from chassis.errors import DroverError, Reason
 from drover.agent.v1.agent_pb2 import Agent
 from drover.agent.v1.model_pb2 import ModelConfig
-from services.registry.domain.paging import Position
 from services.registry.domain.ports import Listing
-from services.registry.domain.stamps import micros
 
 if TYPE_CHECKING:
     from services.registry.domain.ports import AgentStore

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from catalogue.resources.paging import Position
+from catalogue.resources.stamps import micros
 from chassis.errors import DroverError, Reason
 from drover.environment.v1.environment_key_pb2 import EnvironmentKey
 from services.registry.domain.environment_key import Holder
-from services.registry.domain.paging import Position
 from services.registry.domain.ports import Listing
-from services.registry.domain.stamps import micros
 from tests.contract.registry.test_environment_store import ALL, ELSEWHERE, HOME, NOON, environment
 from tests.contract.registry.test_once import once
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from catalogue.resources.paging import Position
+from catalogue.resources.stamps import micros
 from chassis.errors import DroverError, Reason
 from drover.environment.v1.environment_pb2 import Environment
-from services.registry.domain.paging import Position
 from services.registry.domain.ports import Listing
-from services.registry.domain.stamps import micros
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from catalogue.resources.once import Once
 from chassis.errors import DroverError, Reason
-from services.registry.domain.once import Once
 from services.registry.domain.ports import AgentStore, EnvironmentStore
 from tests.contract.registry.test_agent_store import agent
 from tests.contract.registry.test_environment_store import HOME, NOON, environment, rename

@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import func, insert, select, text
 
+from catalogue.resources.once import Once
 from chassis.context import CallContext, call_context
 from chassis.errors import DroverError, Reason
 from drover.api.v1.request_key_pb2 import RequestKey
-from services.registry.domain.once import Once
 from services.registry.store.schema import SCHEMA
 from services.registry.store.tables import AGENTS
 from storage import answers, open_database

@@ -1,0 +1,1 @@
+"""What the resources of the HTTP API have in common: pages, presence, metadata, repetition."""
