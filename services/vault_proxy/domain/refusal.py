@@ -32,6 +32,12 @@ class Why(StrEnum):
     SESSION_ENDED = "session_ended"
     POLICY_UNAVAILABLE = "policy_unavailable"
     UNREADABLE_ANSWER = "unreadable_answer"
+    LIMIT_EXCEEDED = "limit_exceeded"
+    TIMEOUT = "timeout"
+    HOST_UNREACHABLE = "host_unreachable"
+    HOST_TIMEOUT = "host_timeout"
+    HOST_UNTRUSTED = "host_untrusted"
+    HOST_BROKEN = "host_broken"
 
 
 @dataclass(frozen=True, slots=True)
