@@ -45,15 +45,10 @@ def test_a_public_address_at_another_port_must_be_listed_too() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "127.0.0.1:",
-        "127.0.0.1/33",
-        "host:80",
-        "10.0.0.1/8",
-        "[fd00::/8",
-        "[fd00::/8]x",
-        "fd00::/8:80",
-    ]
-    + ["10.0.0.0/8:0", "10.0.0.0/8:70000", "::ffff:127.0.0.1/128", "10.0.0.0/8:+80"],
+        *("127.0.0.1:", "127.0.0.1/33", "host:80", "10.0.0.1/8", "[fd00::/8", "[fd00::/8]x"),
+        *("fd00::/8:80", "10.0.0.0/8:0", "10.0.0.0/8:70000", "10.0.0.0/8:+80"),
+        "::ffff:127.0.0.1/128",
+    ],
 )
 def test_an_entry_that_is_no_network_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"write 127\.0\.0\.1/32:9000"):
