@@ -18,6 +18,7 @@ from drover.hands.v1.hands_service_pb2 import (
     VERDICT_OUTCOME_UNKNOWN,
     CancelRequest,
     ExecuteRequest,
+    ListToolsRequest,
     ProvisionRequest,
 )
 from services.brain.clients.failures import translated
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from chassis.clock import Clock
     from drover.environment.v1.environment_pb2 import EnvironmentConfig
     from drover.event.v1.content_pb2 import ContentBlock
-    from drover.hands.v1.hands_service_pb2 import ExecuteResponse
+    from drover.event.v1.session_event_pb2 import SessionError
+    from drover.hands.v1.hands_service_pb2 import ExecuteResponse, McpServerOutcome
     from drover.hands.v1.hands_service_pb2_grpc import HandsServiceAsyncStub
     from services.brain.domain.calls import Call
 
@@ -43,6 +45,7 @@ _LONGEST_COMMAND: Final = 3600.0
 _MARGIN: Final = 30.0
 _CANCEL_DEADLINE: Final = 5.0
 _PROVISION_DEADLINE: Final = 60.0
+_LIST_DEADLINE: Final = 15.0
 _PAUSES: Final = (0.05, 0.1, 0.2, 0.4)
 _LONGEST_PAUSE: Final = 1.0
 
@@ -93,18 +96,26 @@ class WarmHands:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What the model is told of a call."""
+    """What the model is told of a call, and people of what went wrong beside it."""
 
     content: Sequence[ContentBlock]
     is_error: bool
     cancelled: bool = False
+    errors: Sequence[SessionError] = ()
 
 
 class Hands(Protocol):
     """All that a brain can do to the world, within one lease of one session."""
 
-    async def provision(self) -> None:
-        """Has the session's sandbox made ready; a failure is left to the first call to meet."""
+    async def provision(self) -> Sequence[SessionError]:
+        """Has the session's sandbox made ready; a failure is left to the first call to meet.
+
+        Answers what went wrong beside.
+        """
+        ...
+
+    async def list_tools(self, servers: Sequence[str]) -> list[McpServerOutcome]:
+        """What MCP servers offer. One that is not among the answers could not be asked."""
         ...
 
     async def execute(self, call: Call) -> ToolOutcome:
@@ -136,10 +147,10 @@ class GrpcHands:
         self._generation = generation
         self._environment = environment
 
-    async def provision(self) -> None:
+    async def provision(self) -> Sequence[SessionError]:
         """Has the session's sandbox made ready; a failure is left to the first call to meet."""
         if self._warm.knows(self._session_id):
-            return
+            return ()
         request = ProvisionRequest(
             session_id=self._session_id,
             generation=self._generation,
@@ -147,9 +158,34 @@ class GrpcHands:
         )
         try:
             with translated():
-                await self._stub.Provision(request, timeout=_PROVISION_DEADLINE)
+                response = await self._stub.Provision(request, timeout=_PROVISION_DEADLINE)
         except DroverError as error:
             _log.info("provision_failed", reason=error.reason)
+            return ()
+        return response.errors
+
+    async def list_tools(self, servers: Sequence[str]) -> list[McpServerOutcome]:
+        """What MCP servers offer. One that is not among the answers could not be asked."""
+        request = ListToolsRequest(
+            session_id=self._session_id, generation=self._generation, mcp_server_names=servers
+        )
+        deadline = self._clock.monotonic() + _LIST_DEADLINE
+        attempt = 0
+        while (remaining := deadline - self._clock.monotonic()) > 0:
+            try:
+                with translated():
+                    response = await self._stub.ListTools(request, timeout=remaining)
+            except DroverError as error:
+                if error.reason is Reason.LEASE_LOST:
+                    raise
+                _log.warning("tools_not_listed", reason=error.reason)
+                if error.reason not in _RETRIED:
+                    break
+                await asyncio.sleep(min(error.retry_after or _pause(attempt), remaining))
+                attempt += 1
+            else:
+                return list(response.servers)
+        return []
 
     async def execute(self, call: Call) -> ToolOutcome:
         """Runs `call` once, asking again under the same id while the hands are away."""
@@ -157,9 +193,10 @@ class GrpcHands:
             session_id=self._session_id,
             call_id=call.id,
             generation=self._generation,
-            name=call.name,
+            name=call.tool or call.name,
             input=call.arguments,
             environment=self._environment,
+            mcp_server_name=call.server,
         )
         limit = time_limit(call)
         deadline = self._clock.monotonic() + limit
@@ -182,7 +219,7 @@ class GrpcHands:
                 _log.info("execute_retried", call_id=call.id, reason=error.reason)
                 pause = error.retry_after or _pause(attempt)
             else:
-                if response.verdict == VERDICT_COMPLETED:
+                if response.verdict == VERDICT_COMPLETED and not call.server:
                     self._warm.note(self._session_id)
                 return _outcome(response)
             await asyncio.sleep(min(pause, remaining))
@@ -213,7 +250,7 @@ class GrpcHands:
 
 def time_limit(call: Call) -> float:
     """Seconds that a call may take in all: what it asks for itself, and a margin."""
-    if call.name != "bash" or "timeout_ms" not in call.arguments:
+    if call.server or call.name != "bash" or "timeout_ms" not in call.arguments:
         return DEFAULT_DEADLINE
     try:
         arguments: Any = json.loads(call.arguments)
@@ -235,12 +272,16 @@ def _failed(message: str) -> ToolOutcome:
 
 
 def _outcome(response: ExecuteResponse) -> ToolOutcome:
+    said: Sequence[ContentBlock]
+    content, errors = response.content, response.errors
     match response.verdict:
         case v if v == VERDICT_CANCELLED:
-            return ToolOutcome((events.text(INTERRUPTED),), is_error=True, cancelled=True)
+            said = (events.text(INTERRUPTED),)
+            return ToolOutcome(said, is_error=True, cancelled=True, errors=errors)
         case v if v == VERDICT_OUTCOME_UNKNOWN:
-            return ToolOutcome((events.text(UNKNOWN_OUTCOME), *response.content), is_error=True)
+            said = (events.text(UNKNOWN_OUTCOME), *content)
+            return ToolOutcome(said, is_error=True, errors=errors)
         case v if v == VERDICT_NOT_RUN:
-            return ToolOutcome(response.content, is_error=True)
+            return ToolOutcome(content, is_error=True, errors=errors)
         case _:
-            return ToolOutcome(response.content, is_error=response.is_error)
+            return ToolOutcome(content, is_error=response.is_error, errors=errors)

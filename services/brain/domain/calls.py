@@ -15,13 +15,22 @@ from services.brain.domain.transcript import Result
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from drover.event.v1.agent_event_pb2 import AgentCustomToolUse, AgentToolResult, AgentToolUse
+    from drover.event.v1.agent_event_pb2 import (
+        AgentCustomToolUse,
+        AgentMcpToolResult,
+        AgentMcpToolUse,
+        AgentToolResult,
+        AgentToolUse,
+    )
     from drover.event.v1.content_pb2 import ContentBlock
     from drover.event.v1.event_pb2 import Event
     from drover.event.v1.user_event_pb2 import UserCustomToolResult, UserToolResult
 
+    Answer = AgentToolResult | AgentMcpToolResult | UserToolResult | UserCustomToolResult
+
 _RESULTS: Final = {
     "agent_tool_result": "tool_use_id",
+    "agent_mcp_tool_result": "mcp_tool_use_id",
     "user_tool_result": "tool_use_id",
     "user_custom_tool_result": "custom_tool_use_id",
 }
@@ -56,6 +65,9 @@ class Call:
     asked: bool = False
     # A worker runs it, not a hand; one of the agent's own tools, a worker or another client.
     hosted: bool = False
+    # The MCP server whose tool it is, and the server's own name of that.
+    server: str = ""
+    tool: str = ""
     result: Result | None = None
 
     @property
@@ -77,7 +89,7 @@ class Call:
             self.answerer = Answerer.WORKER if self.hosted else Answerer.HANDS
         else:
             self.answerer = Answerer.HARNESS
-            self.refusal = f"{_denied(self.name)} {deny_message}".rstrip()
+            self.refusal = f"{_denied(self.tool or self.name)} {deny_message}".rstrip()
 
     def resolve(self, event_id: str, contents: Iterable[ContentBlock], *, is_error: bool) -> None:
         """Takes the result that the event `event_id` tells of."""
@@ -108,6 +120,27 @@ def from_tool_use(
     return call
 
 
+def from_mcp_tool_use(event_id: str, use: AgentMcpToolUse, *, unreachable: bool = False) -> Call:
+    """The call of an `agent.mcp_tool_use`; `unreachable` says that of its server."""
+    name = use.offered_name or use.name
+    call = Call(event_id, name, use.input or "{}", use.model_call_id or event_id, Answerer.HANDS)
+    call.server, call.tool = use.mcp_server_name, use.name
+    if use.evaluated_permission == EVALUATED_PERMISSION_ASK:
+        call.answerer, call.asked = Answerer.CLIENT, True
+    elif use.evaluated_permission != EVALUATED_PERMISSION_ALLOW:
+        call.answerer = Answerer.HARNESS
+        if use.HasField("malformed_input"):
+            call.refusal = _malformed(use.name)
+        elif unreachable and not use.HasField("evaluation"):
+            call.refusal = (
+                f"The MCP server {use.mcp_server_name} cannot be reached at present. "
+                "Nothing was run."
+            )
+        else:
+            call.refusal = _denied(use.name)
+    return call
+
+
 def answered_by(event: Event) -> str:
     """The id of the call whose result the event is; empty for one that is no result."""
     name = event.WhichOneof("payload")
@@ -115,10 +148,12 @@ def answered_by(event: Event) -> str:
     return getattr(getattr(event, name), field) if name and field else ""
 
 
-def answer_in(event: Event) -> AgentToolResult | UserToolResult | UserCustomToolResult:
+def answer_in(event: Event) -> Answer:
     """What the result that the event is says."""
     if event.HasField("agent_tool_result"):
         return event.agent_tool_result
+    if event.HasField("agent_mcp_tool_result"):
+        return event.agent_mcp_tool_result
     if event.HasField("user_tool_result"):
         return event.user_tool_result
     return event.user_custom_tool_result
@@ -134,13 +169,17 @@ def from_custom_tool_use(
 
 def _refusal(use: AgentToolUse, custom: Iterable[str]) -> str:
     if use.HasField("malformed_input"):
-        return (
-            f"The input of this {use.name} call was not a JSON object, so nothing was run. "
-            "Call the tool again with a valid JSON object as its input."
-        )
+        return _malformed(use.name)
     if use.name in SANDBOX_TOOLS or use.name in WEB_TOOLS or use.name in custom:
         return _denied(use.name)
     return f"There is no tool named {use.name}. Nothing was run."
+
+
+def _malformed(name: str) -> str:
+    return (
+        f"The input of this {name} call was not a JSON object, so nothing was run. "
+        "Call the tool again with a valid JSON object as its input."
+    )
 
 
 def _denied(name: str) -> str:

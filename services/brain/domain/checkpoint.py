@@ -14,7 +14,8 @@ from services.brain.domain.calls import Answerer, Call
 from services.brain.domain.codec import Codec, CodecError
 from services.brain.domain.context import Context
 from services.brain.domain.instructions import Instructions
-from services.brain.domain.policy import Permission, Permissions
+from services.brain.domain.policy import Permission, Permissions, Remote
+from services.brain.domain.servers import Server, Servers
 from services.brain.domain.state import State, Status
 from services.brain.domain.transcript import Result, Transcript
 from services.brain.domain.usage import UsageTotals
@@ -31,7 +32,10 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     Instructions,
     Permission,
     Permissions,
+    Remote,
     Result,
+    Server,
+    Servers,
     Transcript,
     UsageTotals,
 )

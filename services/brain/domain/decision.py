@@ -22,7 +22,7 @@ from drover.event.v1.session_event_pb2 import (
     SessionError,
     StopReason,
 )
-from services.brain.domain import budget
+from services.brain.domain import budget, servers
 from services.brain.domain.calls import Answerer, Call
 from services.brain.domain.state import State, Status
 
@@ -50,12 +50,14 @@ class Mine:
     """What this brain has in hand. Empty for a brain that has just woken.
 
     `request` is the open model request that it has announced and can still make, `running` are the
-    calls that it has sent to the hands, `rested` says that it has waited after a failure.
+    calls that it has sent to the hands, `rested` says that it has waited after a failure, `listed`
+    that it has the answer of the MCP servers.
     """
 
     request: str = ""
     running: AbstractSet[str] = frozenset()
     rested: bool = False
+    listed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,11 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
+class ListTools:
+    """Wait until the MCP servers have said what they offer: the next request is to show it."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallModel:
     """Announce a request, and ask the model when what the log tells of it still wants that."""
 
@@ -168,6 +175,7 @@ Decision = (
     | Refuse
     | EnterRunning
     | Rest
+    | ListTools
     | CallModel
     | Compact
     | RunTools
@@ -250,7 +258,7 @@ def _require_action(awaited: tuple[str, ...]) -> GoIdle:
     return GoIdle(StopReason(requires_action=RequiresAction(event_ids=awaited)))
 
 
-def _ask(state: State, mine: Mine, limits: Limits) -> Decision:
+def _ask(state: State, mine: Mine, limits: Limits) -> Decision:  # noqa: PLR0911  # as above
     if state.lost >= limits.lost:
         return GiveUp(
             SessionError(
@@ -276,6 +284,8 @@ def _ask(state: State, mine: Mine, limits: Limits) -> Decision:
         return Rest(state.failures, state.retry_after)
     if state.status is not Status.RUNNING:
         return EnterRunning()
+    if servers.due(state.agent, state.servers) and not (state.request or mine.listed):
+        return ListTools()
     return Compact() if state.context.compacting else CallModel()
 
 

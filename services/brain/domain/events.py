@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from drover.event.v1.agent_event_pb2 import AgentThreadContextCompacted, AgentToolResult
+from drover.event.v1.agent_event_pb2 import (
+    AgentMcpToolResult,
+    AgentThreadContextCompacted,
+    AgentToolResult,
+)
 from drover.event.v1.content_pb2 import ContentBlock, TextBlock
 from drover.event.v1.event_pb2 import Event
 from drover.event.v1.session_event_pb2 import (
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chassis.ids import IdSource
+    from drover.event.v1.mcp_tool_pb2 import McpListing
     from drover.event.v1.usage_pb2 import Budget, UsageSnapshot
     from services.brain.domain.calls import Call
 
@@ -117,9 +122,10 @@ class EventFactory:
             ),
         ]
 
-    def request_start(self) -> Event:
-        """A model request begins."""
-        return Event(id=self.new_id(), span_model_request_start=SpanModelRequestStart())
+    def request_start(self, mcp: McpListing | None = None) -> Event:
+        """A model request begins; `mcp` is what is new of the MCP servers that were asked."""
+        start = SpanModelRequestStart(mcp=mcp)
+        return Event(id=self.new_id(), span_model_request_start=start)
 
     def request_failed(
         self,
@@ -157,15 +163,20 @@ class EventFactory:
         result = UserToolResult(tool_use_id=call.id, content=said, is_error=True)
         return Event(id=self.new_id(), user_tool_result=result)
 
-    def result(self, call_id: str, content: Sequence[ContentBlock], *, is_error: bool) -> Event:
-        """The result of the call `call_id`, without the empty texts that no log takes."""
+    def result(
+        self, call_id: str, content: Sequence[ContentBlock], *, is_error: bool, mcp: bool = False
+    ) -> Event:
+        """The result of the call `call_id`, without the empty texts that no log takes.
+
+        `mcp` says that the tool is an MCP server's.
+        """
         content = [block for block in content if not block.HasField("text") or block.text.text]
-        return Event(
-            id=self.new_id(),
-            agent_tool_result=AgentToolResult(
-                tool_use_id=call_id, content=content, is_error=is_error
-            ),
-        )
+        if mcp:
+            of_server = AgentMcpToolResult(mcp_tool_use_id=call_id, content=content)
+            of_server.is_error = is_error
+            return Event(id=self.new_id(), agent_mcp_tool_result=of_server)
+        result = AgentToolResult(tool_use_id=call_id, content=content, is_error=is_error)
+        return Event(id=self.new_id(), agent_tool_result=result)
 
     def compacted(self, summary: str) -> Event:
         """A summary stands for what came before, from the end of the open request on."""
@@ -186,6 +197,14 @@ class EventFactory:
                 asked_ms=math.ceil(min(retry_after or 0.0, _LONGEST) * 1000),
             )
         )
+        return Event(id=self.new_id(), session_error=SessionErrorEvent(error=stamped))
+
+    def aside(self, error: SessionError) -> Event:
+        """An error beside the turn, which goes on; what went wrong is tried again in the next."""
+        stamped = SessionError()
+        stamped.CopyFrom(error)
+        again = RetryStatus(type=RETRY_STATUS_TYPE_RETRYING, beside=True)
+        stamped.retry_status.CopyFrom(again)
         return Event(id=self.new_id(), session_error=SessionErrorEvent(error=stamped))
 
 

@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from services.brain.domain import calls
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -35,6 +37,8 @@ TYPES: Final = (
     "agent.message",
     "agent.tool_use",
     "agent.tool_result",
+    "agent.mcp_tool_use",
+    "agent.mcp_tool_result",
     "agent.custom_tool_use",
     "agent.thread_context_compacted",
     "session.error",
@@ -90,7 +94,7 @@ def text_of(event: Event) -> str:
     name = event.WhichOneof("payload") or ""
     payload: Any = getattr(event, name)
     match name:
-        case "agent_tool_use" | "agent_custom_tool_use":
+        case "agent_tool_use" | "agent_mcp_tool_use" | "agent_custom_tool_use":
             return str(payload.input)
         case "user_tool_confirmation":
             return str(payload.deny_message)
@@ -148,19 +152,17 @@ def _facts(event: Event) -> dict[str, Any]:
     match event.WhichOneof("payload"):
         case "agent_tool_use":
             return {"tool": event.agent_tool_use.name}
+        case "agent_mcp_tool_use":
+            use = event.agent_mcp_tool_use
+            return {"mcp_server": use.mcp_server_name, "tool": use.name}
         case "agent_custom_tool_use":
             return {"tool": event.agent_custom_tool_use.name}
-        case "agent_tool_result" | "user_tool_result" as name:
-            result = getattr(event, name)
-            return {"of": result.tool_use_id} | ({"is_error": True} if result.is_error else {})
-        case "user_custom_tool_result":
-            answered = event.user_custom_tool_result
-            return {"of": answered.custom_tool_use_id} | (
-                {"is_error": True} if answered.is_error else {}
-            )
         case "user_tool_confirmation":
             confirmed = event.user_tool_confirmation
             return {"of": confirmed.tool_use_id, "denied": bool(confirmed.deny_message)}
+        case _ if call_id := calls.answered_by(event):
+            failed = calls.answer_in(event).is_error
+            return {"of": call_id} | ({"is_error": True} if failed else {})
         case _:
             return {}
 

@@ -17,6 +17,7 @@ from drover.event.v1.agent_event_pb2 import (
     EVALUATED_PERMISSION_ALLOW,
     EVALUATED_PERMISSION_ASK,
     EVALUATED_PERMISSION_DENY,
+    AgentMcpToolUse,
     AgentToolUse,
     AutoAllow,
     AutoAsk,
@@ -33,6 +34,9 @@ from services.brain.domain.words import OPERATOR, USER, shortened
 if TYPE_CHECKING:
     from drover.event.v1.event_pb2 import Event
     from services.brain.domain.state import State
+
+Use = AgentToolUse | AgentMcpToolUse
+"""A call that may be judged."""
 
 HIGH_RISK: Final = "high_risk"
 
@@ -86,7 +90,7 @@ class Verdict:
     permission: EvaluatedPermission.ValueType
     reason: str = ""
 
-    def apply(self, use: AgentToolUse) -> None:
+    def apply(self, use: Use) -> None:
         """Writes the verdict on the call."""
         match self.permission:
             case p if p == EVALUATED_PERMISSION_ALLOW:
@@ -104,12 +108,13 @@ class Verdict:
 ASK: Final = Verdict(EVALUATED_PERMISSION_ASK, INDETERMINATE)
 
 
-def to_judge(events: Iterable[Event]) -> list[AgentToolUse]:
+def to_judge(events: Iterable[Event]) -> list[Use]:
     """The calls of a response that are for the judge, as many as one request takes."""
-    chosen: list[AgentToolUse] = []
+    chosen: list[Use] = []
     size = 0
     for event in events:
-        use = event.agent_tool_use
+        of_server = event.HasField("agent_mcp_tool_use")
+        use = event.agent_mcp_tool_use if of_server else event.agent_tool_use
         if not use.evaluation.HasField("auto"):
             continue
         size += len(use.input)
@@ -119,7 +124,7 @@ def to_judge(events: Iterable[Event]) -> list[AgentToolUse]:
     return chosen
 
 
-def request(state: State, calls: Sequence[AgentToolUse]) -> bytes:
+def request(state: State, calls: Sequence[Use]) -> bytes:
     """The body of the request that asks about `calls`, all of one response."""
     agent = state.agent
     purpose = {
@@ -132,7 +137,7 @@ def request(state: State, calls: Sequence[AgentToolUse]) -> bytes:
         "operator": [text for speaker, text in state.words if speaker == OPERATOR],
         "user": [text for speaker, text in state.words if speaker == USER],
         "calls": [
-            {"call": number, "tool": use.name, "input": use.input}
+            {"call": number} | _named(use) | {"input": use.input}
             for number, use in enumerate(calls, 1)
         ],
     }
@@ -148,6 +153,13 @@ def request(state: State, calls: Sequence[AgentToolUse]) -> bytes:
         quoted(INSTRUCTIONS),
         quoted(json.dumps(shown, ensure_ascii=False, indent=1)),
     )
+
+
+def _named(use: Use) -> dict[str, str]:
+    """What is called: never by the words that the server has for it."""
+    if isinstance(use, AgentMcpToolUse):
+        return {"mcp_server": use.mcp_server_name, "tool": use.name}
+    return {"tool": use.name}
 
 
 def verdicts(answer: str, stop_reason: str, count: int) -> list[Verdict]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +34,9 @@ WEB_TOOLS: Final = ("web_fetch", "web_search")
 """Built-in tools that this release knows by name but does not offer."""
 
 
+BUILT_IN: Final = (*SANDBOX_TOOLS, *WEB_TOOLS, HISTORY_TOOL)
+"""Names that mean a tool of the harness, whether the agent has it or not."""
+
 INDETERMINATE: Final = "indeterminate"
 """The reason code of a call that could not be judged either way (EVENTS §3.1)."""
 
@@ -53,10 +56,22 @@ class Permission(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Remote:
+    """A tool of an MCP server, by the server's own name of it."""
+
+    server: str
+    tool: str
+
+
+@dataclass(frozen=True, slots=True)
 class Permissions:
-    """The permission of every tool that an agent has."""
+    """The permission of every tool that an agent has.
+
+    `remote` says which of the names are those of an MCP server's tools.
+    """
 
     by_name: dict[str, Permission]
+    remote: dict[str, Remote] = field(default_factory=dict)
 
     def of(self, name: str) -> Permission:
         """The permission of a call to `name`, whatever the model meant by it."""
@@ -112,19 +127,20 @@ def evaluation(permission: Permission) -> ToolEvaluation | None:
 def _toolset(toolset: AgentToolset) -> dict[str, Permission]:
     defaults = toolset.default_config
     enabled = defaults.enabled if defaults.HasField("enabled") else True
-    default = _policy(defaults.permission_policy, Permission.ALLOW)
+    default = of_policy(defaults.permission_policy, Permission.ALLOW)
     by_name = dict.fromkeys(SANDBOX_TOOLS, default if enabled else Permission.DISABLED)
     for config in toolset.configs:
         if config.name not in by_name:
             continue
         if config.enabled if config.HasField("enabled") else enabled:
-            by_name[config.name] = _policy(config.permission_policy, default)
+            by_name[config.name] = of_policy(config.permission_policy, default)
         else:
             by_name[config.name] = Permission.DISABLED
     return by_name
 
 
-def _policy(policy: PermissionPolicy, default: Permission) -> Permission:
+def of_policy(policy: PermissionPolicy, default: Permission) -> Permission:
+    """What a policy comes to; `default` where it says nothing."""
     match policy.type:
         case t if t == PERMISSION_POLICY_TYPE_ALWAYS_ALLOW:
             return Permission.ALLOW

@@ -13,9 +13,9 @@ from drover.agent.v1.agent_pb2 import SessionAgent
 from drover.event.v1.event_pb2 import Event
 from drover.event.v1.session_event_pb2 import RETRY_STATUS_TYPE_RETRYING, RefusalDetails
 from drover.event.v1.user_event_pb2 import CONFIRMATION_RESULT_ALLOW
-from services.brain.domain import budget, calls, content, words
+from services.brain.domain import budget, calls, content, errors, words
 from services.brain.domain.context import OVERFLOW, WITHHELD
-from services.brain.domain.state import State, Status, adopt
+from services.brain.domain.state import State, Status, adopt, review
 from services.brain.domain.usage import UsageTotals
 
 if TYPE_CHECKING:
@@ -99,9 +99,10 @@ def _confirmation(state: State, event: Event, _at: float) -> None:
     if answer.deny_message:
         words.remember(state.words, words.USER, answer.deny_message)
     if call := state.calls.get(answer.tool_use_id):
-        call.confirm(
-            allowed=answer.result == CONFIRMATION_RESULT_ALLOW, deny_message=answer.deny_message
-        )
+        allowed = answer.result == CONFIRMATION_RESULT_ALLOW
+        if allowed and call.asked and state.servers.allowed(call.server, call.tool):
+            review(state)
+        call.confirm(allowed=allowed, deny_message=answer.deny_message)
 
 
 def _result(state: State, event: Event, _at: float) -> None:
@@ -137,6 +138,12 @@ def _tool_use(state: State, event: Event, _at: float) -> None:
     _call(state, calls.from_tool_use(event.id, use, custom, self_hosted=state.self_hosted))
 
 
+def _mcp_tool_use(state: State, event: Event, _at: float) -> None:
+    use = event.agent_mcp_tool_use
+    unreachable = state.servers.unreachable(use.mcp_server_name)
+    _call(state, calls.from_mcp_tool_use(event.id, use, unreachable=unreachable))
+
+
 def _custom_tool_use(state: State, event: Event, _at: float) -> None:
     use = event.agent_custom_tool_use
     _call(state, calls.from_custom_tool_use(event.id, use, self_hosted=state.self_hosted))
@@ -157,6 +164,11 @@ def _request_start(state: State, event: Event, _at: float) -> None:
         state.side_request = event.id
         return
     state.request = event.id
+    if event.span_model_request_start.HasField("mcp"):
+        listing = event.span_model_request_start.mcp
+        state.servers.take(listing)
+        if listing.servers:
+            review(state)
     state.instructions.place(state.transcript)
     state.context.summary = None
     state.response = []
@@ -244,6 +256,8 @@ def _idle(state: State, event: Event, at: float) -> None:
     reason = event.session_status_idle.stop_reason
     state.status = Status.IDLE
     state.usage.rest(at)
+    state.servers.asked = False
+    state.told = []
     if reason.HasField("requires_action"):
         return
     state.interrupted = False
@@ -264,7 +278,9 @@ def _terminated(state: State, _event: Event, at: float) -> None:
 
 def _error(state: State, event: Event, _at: float) -> None:
     error = event.session_error.error
-    if error.retry_status.type == RETRY_STATUS_TYPE_RETRYING and state.lost:
+    if error.retry_status.beside:
+        state.told.append(errors.key(error))
+    elif error.retry_status.type == RETRY_STATUS_TYPE_RETRYING and state.lost:
         state.lost -= 1
         state.failures += 1
         state.retry_after = error.retry_status.asked_ms / 1000
@@ -326,9 +342,11 @@ _FOLDS: Final[dict[str | None, Callable[[State, Event, float], None]]] = {
     "user_custom_tool_result": _result,
     "user_tool_result": _result,
     "agent_tool_result": _result,
+    "agent_mcp_tool_result": _result,
     "agent_thinking": _thinking,
     "agent_message": _message,
     "agent_tool_use": _tool_use,
+    "agent_mcp_tool_use": _mcp_tool_use,
     "agent_custom_tool_use": _custom_tool_use,
     "agent_thread_context_compacted": _compacted,
     "span_model_request_start": _request_start,
@@ -346,6 +364,7 @@ _FOLDS: Final[dict[str | None, Callable[[State, Event, float], None]]] = {
 _TIMED: Final = frozenset(
     {
         "agent_tool_result",
+        "agent_mcp_tool_result",
         "span_model_request_end",
         "session_status_running",
         "session_status_rescheduled",

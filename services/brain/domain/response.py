@@ -11,6 +11,7 @@ from drover.event.v1.agent_event_pb2 import (
     EVALUATED_PERMISSION_ASK,
     EVALUATED_PERMISSION_DENY,
     AgentCustomToolUse,
+    AgentMcpToolUse,
     AgentMessage,
     AgentThinking,
     AgentToolUse,
@@ -282,17 +283,25 @@ def _tool_use(block: _ToolUse, permissions: Permissions, *, cut: bool = False) -
             model_call_id=block.model_call_id,
         )
         return Event(id=block.event_id, agent_custom_tool_use=custom)
-    use = AgentToolUse(
-        name=block.name,
-        input=arguments if sound and arguments.strip() else "{}",
-        evaluated_permission=_EVALUATED.get(permission, EVALUATED_PERMISSION_DENY),
-        evaluation=policy.evaluation(permission),
-        model_call_id=block.model_call_id,
-    )
+    remote = permissions.remote.get(block.name)
+    use: AgentToolUse | AgentMcpToolUse
+    if remote is not None:
+        use = AgentMcpToolUse(
+            mcp_server_name=remote.server, name=remote.tool, offered_name=block.name
+        )
+    else:
+        use = AgentToolUse(name=block.name)
+    use.input = arguments if sound and arguments.strip() else "{}"
+    use.model_call_id = block.model_call_id
+    use.evaluated_permission = _EVALUATED.get(permission, EVALUATED_PERMISSION_DENY)
+    if (evaluation := policy.evaluation(permission)) is not None:
+        use.evaluation.CopyFrom(evaluation)
     if not sound:
         use.malformed_input = arguments
         use.evaluated_permission = EVALUATED_PERMISSION_DENY
         use.ClearField("evaluation")
+    if isinstance(use, AgentMcpToolUse):
+        return Event(id=block.event_id, agent_mcp_tool_use=use)
     return Event(id=block.event_id, agent_tool_use=use)
 
 

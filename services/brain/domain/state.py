@@ -11,6 +11,7 @@ from services.brain.domain.budget import cap_of
 from services.brain.domain.codec import DERIVED
 from services.brain.domain.context import HISTORY_KEY, Context
 from services.brain.domain.instructions import Instructions
+from services.brain.domain.servers import Servers
 from services.brain.domain.transcript import Transcript
 from services.brain.domain.usage import UsageTotals
 
@@ -66,6 +67,10 @@ class State:
     instructions: Instructions = field(default_factory=Instructions)
     # Names of the tools that were called.
     called: list[str] = field(default_factory=list)
+    # What the agent's MCP servers offer.
+    servers: Servers = field(default_factory=Servers)
+    # What has been told to have gone wrong beside, since the session last began to run.
+    told: list[bytes] = field(default_factory=list)
     # What people have said (`words.py`).
     words: Words = field(default_factory=list)
     requests: int = 0
@@ -97,7 +102,7 @@ def begin(session: Session) -> State:
         session_id=session.id,
         thread_id=session.primary_thread_id,
         agent=session.agent,
-        permissions=_permissions(session.agent, trimmed=False),
+        permissions=_permissions(session.agent, Servers(), trimmed=False),
         self_hosted=session.environment.HasField("self_hosted"),
         copied_seq=session.forked_from.seq,
         budget=cap_of(session.budget) if session.HasField("budget") else None,
@@ -108,18 +113,27 @@ def adopt(state: State, agent: SessionAgent) -> None:
     """Goes on with `agent`, of which the session has kept a newer copy."""
     if agent != state.agent:
         state.agent = agent
-        state.permissions = _permissions(agent, trimmed=state.context.trimmed)
-        state.prefix = b""
+        review(state)
 
 
 def trim(state: State) -> None:
     """From now on some of what the model was shown stands in the log alone: let it look there."""
     if not state.context.trimmed:
         state.context.trimmed = True
-        state.permissions = _permissions(state.agent, trimmed=True)
-        state.prefix = b""
+        review(state)
 
 
-def _permissions(agent: SessionAgent, *, trimmed: bool) -> policy.Permissions:
+def review(state: State) -> None:
+    """Something that the agent's tools depend on is another than it was."""
+    state.permissions = _permissions(state.agent, state.servers, trimmed=state.context.trimmed)
+    state.prefix = b""
+
+
+def _permissions(agent: SessionAgent, servers: Servers, *, trimmed: bool) -> policy.Permissions:
     history = trimmed or agent.metadata.get(HISTORY_KEY) == "on"
-    return policy.evaluate(agent.tools, history=history)
+    own = policy.evaluate(agent.tools, history=history)
+    by_name, remote = servers.permissions(agent)
+    for name in own.by_name.keys() & remote.keys():
+        # From an update of the agent on, until the servers have been asked again.
+        del by_name[name], remote[name]
+    return policy.Permissions(own.by_name | by_name, remote)

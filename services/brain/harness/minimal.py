@@ -52,7 +52,8 @@ class MinimalHarness:
         agent = state.agent
         model = self._models.of(agent.model.id)
         customs = [tool.custom for tool in agent.tools if tool.HasField("custom")]
-        tools = toolset.definitions(state.permissions.offered, customs)
+        remotes = state.servers.offered(agent)
+        tools = toolset.definitions(state.permissions.offered, customs, remotes)
         parts = [options.head(agent.model, model, self._max_output_tokens, think=False)]
         if tools:
             parts.append(b',"tools":[%b]' % b",".join(tools))

@@ -166,7 +166,8 @@ class StandardHarness:
         parts = [options.head(agent.model, known, self._max_output_tokens)]
         customs = [tool.custom for tool in agent.tools if tool.HasField("custom")]
         offered = state.permissions.offered
-        tools = toolset.definitions(offered, customs, history=state.permissions.history)
+        remotes = state.servers.offered(agent)
+        tools = toolset.definitions(offered, customs, remotes, history=state.permissions.history)
         if not tools and state.called:
             # The API takes no calls in a conversation without tools.
             tools = [toolset.gone(name) for name in state.called]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from drover.agent.v1.tool_pb2 import CustomTool
+    from drover.event.v1.mcp_tool_pb2 import McpTool
 
 
 def _tool(
@@ -165,6 +166,16 @@ def custom(tool: CustomTool) -> bytes:
     )
 
 
+def remote(tool: McpTool) -> bytes:
+    """The definition of an MCP server's tool, by the name that the log has given it."""
+    described = b',"description":' + quoted(tool.description) if tool.description else b""
+    return b'{"name":%b%b,"input_schema":%b}' % (
+        quoted(tool.offered_name),
+        described,
+        tool.input_schema.encode(),
+    )
+
+
 def gone(name: str) -> bytes:
     """Stands for a tool that the agent no longer has, in a conversation that still shows calls."""
     return (
@@ -174,8 +185,17 @@ def gone(name: str) -> bytes:
 
 
 def definitions(
-    offered: Iterable[str], customs: Iterable[CustomTool], *, history: bool = False
+    offered: Iterable[str],
+    customs: Iterable[CustomTool],
+    remotes: Iterable[McpTool] = (),
+    *,
+    history: bool = False,
 ) -> list[bytes]:
-    """All tools of an agent, always in the same order."""
+    """All tools of an agent, always in the same order; those that may change come last."""
     own = [HISTORY] if history else []
-    return [*(BUILT_IN[name] for name in offered), *map(custom, customs), *own]
+    return [
+        *(BUILT_IN[name] for name in offered),
+        *map(custom, customs),
+        *own,
+        *map(remote, remotes),
+    ]

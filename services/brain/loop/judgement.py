@@ -16,9 +16,9 @@ from services.brain.model.port import ModelError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drover.event.v1.agent_event_pb2 import AgentToolUse
     from drover.event.v1.event_pb2 import Event
     from services.brain.domain.events import EventFactory
+    from services.brain.domain.judge import Use
     from services.brain.loop.session_log import SessionLog
     from services.brain.loop.turn import Ports
 
@@ -85,12 +85,12 @@ class Judgement:
         _decide(uses, said, end)
         return True
 
-    def _request(self, uses: Sequence[AgentToolUse]) -> ModelRequest:
+    def _request(self, uses: Sequence[Use]) -> ModelRequest:
         state = self._log.state
         return ModelRequest(model=state.agent.model.id, body=judge.request(state, uses))
 
 
-def _decide(uses: Sequence[AgentToolUse], said: Sequence[Event], end: Event) -> None:
+def _decide(uses: Sequence[Use], said: Sequence[Event], end: Event) -> None:
     text = "".join(block.text.text for event in said for block in event.agent_message.content)
     verdicts = judge.verdicts(text, end.span_model_request_end.stop_reason, len(uses))
     for use, verdict in zip(uses, verdicts, strict=True):

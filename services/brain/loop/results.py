@@ -8,7 +8,7 @@ import structlog
 
 from chassis import rules
 from chassis.errors import DroverError
-from services.brain.domain import events
+from services.brain.domain import calls, events
 
 if TYPE_CHECKING:
     from drover.event.v1.event_pb2 import Event
@@ -27,7 +27,8 @@ def fit(result: Event, factory: EventFactory) -> Event:
     try:
         rules.check(result)
     except DroverError as error:
-        call_id = result.agent_tool_result.tool_use_id
+        call_id, mcp = calls.answered_by(result), result.HasField("agent_mcp_tool_result")
         _log.warning("result_unfit", call_id=call_id, message=error.message)
-        return factory.result(call_id, [events.text(f"{UNFIT} {error.message}")], is_error=True)
+        said = [events.text(f"{UNFIT} {error.message}")]
+        return factory.result(call_id, said, is_error=True, mcp=mcp)
     return result

@@ -11,9 +11,10 @@ from services.brain.loop import spans
 from services.brain.loop.sync_points import Point
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
+    from drover.event.v1.session_event_pb2 import SessionError
     from services.brain.clients.hands import Hands, ToolOutcome
     from services.brain.clients.history import History
     from services.brain.domain.calls import Call
@@ -42,6 +43,7 @@ class ToolRuns:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._finished: deque[tuple[str, ToolOutcome]] = deque()
         self._provisioning: asyncio.Task[None] | None = None
+        self._troubles: list[SessionError] = []
 
     @property
     def running(self) -> AbstractSet[str]:
@@ -51,7 +53,7 @@ class ToolRuns:
     def provision(self) -> None:
         """Has a sandbox made ready beside whatever else goes on; once."""
         if self._provisioning is None:
-            self._provisioning = self._tasks.create_task(self._hands.provision())
+            self._provisioning = self._tasks.create_task(self._provision())
 
     def start(self, calls: Iterable[Call]) -> None:
         """Sends calls to whoever answers them. Their events must be durable by now."""
@@ -62,6 +64,11 @@ class ToolRuns:
         """The outcomes that came in since the last time."""
         while self._finished:
             yield self._finished.popleft()
+
+    def troubles(self) -> Sequence[SessionError]:
+        """What has gone wrong beside, since the last time."""
+        troubles, self._troubles = self._troubles, []
+        return troubles
 
     async def stop(self, calls: Iterable[Call]) -> None:
         """Stops calls, also ones that an earlier brain has sent; returns when they are stopped."""
@@ -85,6 +92,11 @@ class ToolRuns:
             if task is not None:
                 task.cancel()
 
+    async def _provision(self) -> None:
+        if troubles := await self._hands.provision():
+            self._troubles.extend(troubles)
+            self._on_finished()
+
     async def _run(self, call: Call) -> None:
         with spans.execute_tool(call) as span:
             runner = self._history if call.answerer is Answerer.LOG else self._hands
@@ -93,5 +105,6 @@ class ToolRuns:
                 spans.failed(span, "tool_error")
         await self._points.reach(Point.TOOL_FINISHED)
         self._running.pop(call.id, None)
+        self._troubles.extend(outcome.errors)
         self._finished.append((call.id, outcome))
         self._on_finished()

@@ -17,7 +17,7 @@ from drover.session.v1.lease_pb2 import (
     TAKE_INPUT_NEXT,
     TAKE_INPUT_UNSPECIFIED,
 )
-from services.brain.domain import budget, events
+from services.brain.domain import budget, errors, events, servers
 from services.brain.domain.calls import INTERRUPTED, Answerer
 from services.brain.domain.decision import (
     AwaitTools,
@@ -28,6 +28,7 @@ from services.brain.domain.decision import (
     GiveUp,
     GoIdle,
     Interrupt,
+    ListTools,
     Mine,
     Refuse,
     Release,
@@ -44,6 +45,7 @@ from services.brain.loop.judgement import Judgement
 from services.brain.loop.model_call import ModelCall, no_sandbox, unseen
 from services.brain.loop.results import fit
 from services.brain.loop.retry import blames_content, session_error
+from services.brain.loop.server_lists import ServerLists
 from services.brain.loop.sync_points import Point
 from services.brain.loop.tool_runs import ToolRuns
 from services.brain.model.port import ModelError
@@ -104,6 +106,7 @@ class Turns:
         self._factory = events.EventFactory(ports.ids, log.state.thread_id, log.state.agent.name)
         self._stir = asyncio.Event()
         self._runs = ToolRuns(hands, history, tasks, self._stir.set, ports.points)
+        self._lists = ServerLists(hands, tasks, self._stir.set)
         self._model_call: ModelCall | None = None
         self._judgement = Judgement(ports, self._factory, log)
         # The model request that this brain has announced and not made yet.
@@ -129,12 +132,13 @@ class Turns:
                     pass
             finally:
                 self._runs.close()
+                self._lists.close()
 
     async def _step(self) -> bool:
         """Takes one decision and performs it; whether it was the last."""
         self._stir.clear()
         self._record_finished()
-        mine = Mine(self._request, self._runs.running, self._rested)
+        mine = Mine(self._request, self._runs.running, self._rested, self._lists.ready)
         decision = self._log.harness.decide(self._log.state, self._log.waiting, mine)
         return await self._perform(decision)
 
@@ -146,6 +150,11 @@ class Turns:
                 await self._take_message()
             case EnterRunning():
                 self._log.add(*self._factory.running())
+                self._lists.begin(self._log.state)
+            case ListTools():
+                self._lists.begin(self._log.state)
+                await self._log.flush()
+                await self._stir.wait()
             case CallModel():
                 return await self._call_model()
             case Compact():
@@ -186,10 +195,15 @@ class Turns:
         await self._ports.points.reach(Point.BEFORE_TAKE)
         self._end_span()
         self._begin_span()
-        start = self._factory.request_start()
-        running = [] if self._log.state.status is Status.RUNNING else self._factory.running()
-        await self._log.exchange([*running, start], take=TAKE_INPUT_NEXT)
-        self._request = start.id
+        state = self._log.state
+        running = [] if state.status is Status.RUNNING else self._factory.running()
+        self._lists.begin(state)
+        if servers.due(state.agent, state.servers):
+            await self._log.exchange(running, take=TAKE_INPUT_NEXT)
+        else:
+            start = self._factory.request_start()
+            await self._log.exchange([*running, start], take=TAKE_INPUT_NEXT)
+            self._request = start.id
         await self._ports.points.reach(Point.INPUT_TAKEN)
 
     async def _call_model(self, *, compact: bool = False) -> bool:
@@ -197,9 +211,7 @@ class Turns:
         log, state = self._log, self._log.state
         if not state.request:
             # What its start does to the context is decided about first.
-            start = self._factory.request_start()
-            log.add(start)
-            self._request = start.id
+            self._start_request()
             return False
         request, self._request = state.request, ""
         await log.flush()
@@ -235,6 +247,22 @@ class Turns:
             else:
                 log.add(self._factory.request_failed(request, call.usage()))
         return False
+
+    def _start_request(self) -> None:
+        log, factory = self._log, self._factory
+        if self._lists.ready:
+            found = self._lists.found(log.state)
+            self._tell(found.errors)
+            start = factory.request_start(found.listing)
+        else:
+            start = factory.request_start()
+        log.add(start)
+        self._request = start.id
+
+    def _tell(self, what: Sequence[SessionError]) -> None:
+        """Says what went wrong beside the turn, which goes on."""
+        told = errors.untold(self._log.state, what)
+        self._log.add(*map(self._factory.aside, told))
 
     async def _request_failed(self, request: str, usage: ModelUsage, error: ModelError) -> bool:
         shown = self._log.state.transcript.shown() if blames_content(error) else Shown.NOWHERE
@@ -301,13 +329,15 @@ class Turns:
                 self._log.add(self._factory.stopped(call, INTERRUPTED))
 
     def _record_finished(self) -> None:
+        self._tell(self._runs.troubles())
         for call_id, outcome in self._runs.finished():
             self._record(call_id, outcome.content, is_error=outcome.is_error)
 
     def _record(self, call_id: str, content: Sequence[ContentBlock], *, is_error: bool) -> None:
         call = self._log.state.calls.get(call_id)
         if call is not None and call.open:
-            result = self._factory.result(call_id, content, is_error=is_error)
+            mcp = bool(call.server)
+            result = self._factory.result(call_id, content, is_error=is_error, mcp=mcp)
             self._log.add(fit(result, self._factory))
 
     async def _give_up(self, error: SessionError) -> bool:
@@ -329,6 +359,7 @@ class Turns:
             release=not decision.more,
         )
         if not ack.input_pending:
+            self._lists.close()
             self._end_span()
         return ack.released
 

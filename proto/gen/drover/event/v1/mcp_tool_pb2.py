@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x64rover/event/v1/mcp_tool.proto\x12\x0f\x64rover.event.v1\"g\n\x07McpTool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x14\n\x0cinput_schema\x18\x03 \x01(\t\x12\x13\n\x0b\x61nnotations\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\"g\n\x0eMcpServerTools\x12\x17\n\x0fmcp_server_name\x18\x01 \x01(\t\x12\'\n\x05tools\x18\x02 \x03(\x0b\x32\x18.drover.event.v1.McpTool\x12\x13\n\x0bunreachable\x18\x03 \x01(\x08\">\n\nMcpListing\x12\x30\n\x07servers\x18\x01 \x03(\x0b\x32\x1f.drover.event.v1.McpServerToolsb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x64rover/event/v1/mcp_tool.proto\x12\x0f\x64rover.event.v1\"}\n\x07McpTool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x14\n\x0cinput_schema\x18\x03 \x01(\t\x12\x13\n\x0b\x61nnotations\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\x14\n\x0coffered_name\x18\x06 \x01(\t\"t\n\x0eMcpServerTools\x12\x17\n\x0fmcp_server_name\x18\x01 \x01(\t\x12\'\n\x05tools\x18\x02 \x03(\x0b\x32\x18.drover.event.v1.McpTool\x12\x13\n\x0bunreachable\x18\x03 \x01(\x08\x12\x0b\n\x03url\x18\x04 \x01(\t\">\n\nMcpListing\x12\x30\n\x07servers\x18\x01 \x03(\x0b\x32\x1f.drover.event.v1.McpServerToolsb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,9 +32,9 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'drover.event.v1.mcp_tool_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MCPTOOL']._serialized_start=51
-  _globals['_MCPTOOL']._serialized_end=154
-  _globals['_MCPSERVERTOOLS']._serialized_start=156
-  _globals['_MCPSERVERTOOLS']._serialized_end=259
-  _globals['_MCPLISTING']._serialized_start=261
-  _globals['_MCPLISTING']._serialized_end=323
+  _globals['_MCPTOOL']._serialized_end=176
+  _globals['_MCPSERVERTOOLS']._serialized_start=178
+  _globals['_MCPSERVERTOOLS']._serialized_end=294
+  _globals['_MCPLISTING']._serialized_start=296
+  _globals['_MCPLISTING']._serialized_end=358
 # @@protoc_insertion_point(module_scope)

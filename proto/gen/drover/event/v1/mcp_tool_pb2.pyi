@@ -29,6 +29,7 @@ class McpTool(_message.Message):
     INPUT_SCHEMA_FIELD_NUMBER: _builtins.int
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    OFFERED_NAME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The server's own name of it."""
     description: _builtins.str
@@ -40,6 +41,10 @@ class McpTool(_message.Message):
     """SHA-256 of all that the server says of the tool, in hexadecimal digits. Set
     in the log, where the texts may be shorter than the server's.
     """
+    offered_name: _builtins.str
+    """The name that the model knows it by. Set in the log, for tools that are
+    offered; the texts of others are left out there.
+    """
     def __init__(
         self,
         *,
@@ -48,10 +53,11 @@ class McpTool(_message.Message):
         input_schema: _builtins.str = ...,
         annotations: _builtins.str = ...,
         digest: _builtins.str = ...,
+        offered_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "description", b"description", "digest", b"digest", "input_schema", b"input_schema", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "description", b"description", "digest", b"digest", "input_schema", b"input_schema", "name", b"name", "offered_name", b"offered_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -66,9 +72,12 @@ class McpServerTools(_message.Message):
     MCP_SERVER_NAME_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     UNREACHABLE_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
     mcp_server_name: _builtins.str
     unreachable: _builtins.bool
     """It could not be asked. `tools` is empty."""
+    url: _builtins.str
+    """Where it was asked. Set in the log."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___McpTool]: ...
     def __init__(
@@ -77,10 +86,11 @@ class McpServerTools(_message.Message):
         mcp_server_name: _builtins.str = ...,
         tools: _abc.Iterable[Global___McpTool] | None = ...,
         unreachable: _builtins.bool = ...,
+        url: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mcp_server_name", b"mcp_server_name", "tools", b"tools", "unreachable", b"unreachable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mcp_server_name", b"mcp_server_name", "tools", b"tools", "unreachable", b"unreachable", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -487,18 +487,22 @@ class RetryStatus(_message.Message):
 
     TYPE_FIELD_NUMBER: _builtins.int
     ASKED_MS_FIELD_NUMBER: _builtins.int
+    BESIDE_FIELD_NUMBER: _builtins.int
     type: Global___RetryStatusType.ValueType
     asked_ms: _builtins.int
     """The wait that the model's server asked for, in milliseconds; 0 where it named none."""
+    beside: _builtins.bool
+    """It went wrong beside the turn, which goes on: no model request has failed."""
     def __init__(
         self,
         *,
         type: Global___RetryStatusType.ValueType = ...,
         asked_ms: _builtins.int = ...,
+        beside: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_ms", b"asked_ms", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_ms", b"asked_ms", "beside", b"beside", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
