@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from services.vault_proxy.crypto.aead import ForeignError, decrypt, draw_key, encrypt, framed
-from services.vault_proxy.crypto.provider import WrappedKey, unfit
+from services.vault_proxy.crypto.provider import unfit
+from services.vault_proxy.domain.sealed import Sealed
 
 if TYPE_CHECKING:
     from chassis.clock import Clock
     from services.vault_proxy.crypto.keyring import Keyring
+    from services.vault_proxy.domain.sealed import WrappedKey
 
 _MOST_KEYS: Final = 4_096
 
@@ -38,14 +40,6 @@ class Place:
     def secret_context(self) -> bytes:
         """What is authenticated with the secret."""
         return framed((self.kind, self.workspace_id, self.owner_id, self.id, self.binding))
-
-
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """A secret as it is stored."""
-
-    key: WrappedKey
-    ciphertext: bytes = field(repr=False)
 
 
 class Envelopes:

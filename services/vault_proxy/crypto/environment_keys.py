@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from chassis.errors import CannotStartError, DroverError, Reason
 from services.vault_proxy.crypto.file_keys import parsed
-from services.vault_proxy.crypto.provider import WrappedKey, unwrap_with, wrap_with
+from services.vault_proxy.crypto.provider import unwrap_with, wrap_with
+from services.vault_proxy.domain.sealed import WrappedKey
 
 if TYPE_CHECKING:
     from chassis.secret import Secret

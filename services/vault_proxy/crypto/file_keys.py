@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from chassis.errors import CannotStartError
 from services.vault_proxy.crypto.aead import KEY_BYTES, draw_key
-from services.vault_proxy.crypto.provider import WrappedKey, unwrap_with, wrap_with
+from services.vault_proxy.crypto.provider import unwrap_with, wrap_with
+from services.vault_proxy.domain.sealed import WrappedKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from services.vault_proxy.crypto.provider import WrappedKey, unknown_key
+from services.vault_proxy.crypto.provider import unknown_key
+from services.vault_proxy.domain.sealed import WrappedKey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chassis.errors import DroverError, Reason
 from services.vault_proxy.crypto.aead import ForeignError, decrypt, encrypt, framed
+from services.vault_proxy.domain.sealed import WrappedKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-@dataclass(frozen=True, slots=True)
-class WrappedKey:
-    """A key, encrypted by a provider. `key` names which of whose keys: `file:3`."""
-
-    key: str
-    blob: bytes = field(repr=False)
-
-    @property
-    def provider(self) -> str:
-        """Whose key it is."""
-        return self.key.partition(":")[0]
 
 
 class KeyProvider(Protocol):

@@ -13,7 +13,8 @@ from hvac.exceptions import Forbidden, InvalidRequest, VaultError
 
 from chassis.errors import CannotStartError
 from chassis.secret import Secret
-from services.vault_proxy.crypto.provider import WrappedKey, unavailable, unfit
+from services.vault_proxy.crypto.provider import unavailable, unfit
+from services.vault_proxy.domain.sealed import WrappedKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,26 @@
+"""Secrets as they are stored: data that only this process can open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedKey:
+    """A key, encrypted by a key provider. `key` names which of whose keys: `file:3`."""
+
+    key: str
+    blob: bytes = field(repr=False)
+
+    @property
+    def provider(self) -> str:
+        """Whose key it is."""
+        return self.key.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A secret, encrypted with a key of its own, and that key."""
+
+    key: WrappedKey
+    ciphertext: bytes = field(repr=False)
