@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
+
+CREDENTIAL: Final = "credential"
+SESSION_SECRET: Final = "session_secret"  # noqa: S105
+INSTALLATION_KEY: Final = "installation"
+"""Kinds of what is sealed or wrapped: part of what is authenticated with it."""
+
+INSTALLATION_ID: Final = "key"
 
 
 @dataclass(frozen=True, slots=True)

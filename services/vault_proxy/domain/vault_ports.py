@@ -197,3 +197,49 @@ class WrappedKeys(Protocol):
     async def rewrapped(self, rows: Sequence[tuple[WrappedRow, WrappedKey]]) -> None:
         """Keeps new wrappings, each only where the old one is still there; durable on return."""
         ...
+
+
+class InstallationKeys(Protocol):
+    """The one key that keys of the installation are derived from, wrapped."""
+
+    async def load(self) -> WrappedKey | None:
+        """The key, once there is one."""
+        ...
+
+    async def keep(self, key: WrappedKey) -> WrappedKey:
+        """Keeps it where there is none yet; answers the one that is kept."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSecretRow:
+    """A sealed secret of a session's resource."""
+
+    workspace_id: str
+    session_id: str
+    resource_id: str
+    sealed: Sealed
+
+
+class SessionSecretStore(Protocol):
+    """Sealed secrets of sessions' resources."""
+
+    async def put(self, row: SessionSecretRow, ask_at: int) -> None:
+        """Keeps a secret in place of an earlier one; durable on return."""
+        ...
+
+    async def get(self, workspace_id: str, session_id: str, resource_id: str) -> Sealed | None:
+        """The secret, if there is one."""
+        ...
+
+    async def forget(self, workspace_id: str, session_id: str, resource_id: str = "") -> None:
+        """Removes a resource's secret, or all of a session's."""
+        ...
+
+    async def due(self, now: int, limit: int) -> Sequence[tuple[str, str]]:
+        """Workspaces and ids of so many sessions at most whose existence is to be asked for."""
+        ...
+
+    async def ask_again(self, workspace_id: str, session_id: str, at: int) -> None:
+        """Has a session be asked for at a later time."""
+        ...
