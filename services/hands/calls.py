@@ -141,6 +141,9 @@ class Calls:
             await unless_stopped(under_way, self._pool.prepare(where, recipe))
         async with self._pool.use(where, recipe) as hand:
             note = await self._note(session_id, under_way.call_id, call, hand)
+            access = hand.access if call.tool == "bash" else None
+            if access is not None and not access.settled:
+                await unless_stopped(under_way, access.ready())
             if under_way.stop.is_set():
                 raise Stopped
             under_way.hand = hand
@@ -155,6 +158,8 @@ class Calls:
         result = execution.ran(
             reply.content, reply.duration, is_error=reply.is_error, cancelled=reply.cancelled
         )
+        if access is not None:
+            result.errors.extend(access.problems)
         return execution.noted(result, note)
 
     async def _note(self, session_id: str, call_id: str, call: ToolCall, hand: Hand) -> str:

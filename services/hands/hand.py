@@ -20,12 +20,14 @@ import structlog
 from drover.event.v1.content_pb2 import ContentBlock
 from services.hands.backends import inside
 from services.hands.backends.port import BackendUnavailable
+from services.hands.egress import variables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from services.hands.backends.port import Sandbox
     from services.hands.domain.toolset import ToolCall
+    from services.hands.egress.access import Access
 
     TakeOutput = Callable[[bytes, int], None]
     """Takes what was printed next, after so many bytes that are left out."""
@@ -83,10 +85,14 @@ class Hand:
     `grace` is how many seconds longer than its deadline a call may take before the whole sandbox is
     killed. `lost` is what the next command is to be told of, `backend` the name of what made it,
     `started_at` a monotonic time and `workspace_bytes` its bound, 0 if the installation's default.
+    `access` is its way out, if it has one, which ends with it.
     """
 
-    def __init__(self, hand_id: str, sandbox: Sandbox, *, grace: float) -> None:
+    def __init__(
+        self, hand_id: str, sandbox: Sandbox, *, grace: float, access: Access | None = None
+    ) -> None:
         self.id = hand_id
+        self.access = access
         self.backend = ""
         self.started_at = 0.0
         self.workspace_bytes = 0
@@ -115,6 +121,8 @@ class Hand:
             async with asyncio.timeout(_START_SECONDS):
                 await self._greet()
         except BaseException as error:
+            if self.access is not None:
+                self.access.close()
             await self._sandbox.kill()
             if isinstance(error, TimeoutError):
                 text = f"the sandbox was not ready within {_START_SECONDS:g} s"
@@ -170,6 +178,16 @@ class Hand:
             self._followed[number] = take  # for good: what was sent before it stops still comes
         self._send({"type": "follow", "id": number, "on": take is not None})
 
+    def assign(self, session_id: str) -> None:
+        """Has the hand serve a session, and no other from now on."""
+        if self.access is not None:
+            self.access.assign(session_id, self.change_variables)
+
+    def change_variables(self, values: Mapping[str, str]) -> None:
+        """Has the next commands find these, and no longer those that were told before."""
+        if self._why_dead is None:
+            self._send({"type": "variables", "values": dict(values)})
+
     async def cancel(self, call_id: str) -> None:
         """Stops a call: `run` then answers, unless the sandbox had to be killed for it."""
         number = self._numbers.get(call_id)
@@ -208,6 +226,7 @@ class Hand:
 
     async def _greet(self) -> None:
         reader = self._sandbox.reader
+        forward = variables.FORWARD if self.access is not None else None
         start = b""
         try:
             # Until it is up, the agent's stream is also where whatever starts it complains.
@@ -222,8 +241,9 @@ class Hand:
                 {
                     "type": "hello",
                     "rlimits": dict(self._sandbox.resource_limits),
-                    "environment": inside.ENVIRONMENT,
+                    "environment": inside.ENVIRONMENT | (variables.NETWORK if forward else {}),
                     "directory": inside.CONTROL_DIRECTORY,
+                    "forward": forward,
                 }
             )
             await self._receive()
@@ -278,6 +298,8 @@ class Hand:
             return
         self._why_dead = why
         self.dead.set()
+        if self.access is not None:
+            self.access.close()
         for reply in self._calls.values():
             if not reply.done():
                 reply.set_exception(HandDied(why))

@@ -8,11 +8,13 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
+import structlog
 from pydantic import AfterValidator, Field
 
 from catalogue.sandboxes import ceilings
 from chassis import lifecycle
 from chassis.clock import SystemClock
+from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
 from chassis.settings import SecretText
@@ -31,11 +33,17 @@ from services.hands.checkpoints.pruning import Pruner
 from services.hands.checkpoints.restoring import Restorer
 from services.hands.checkpoints.settings import CheckpointOptions
 from services.hands.checkpoints.taking import Taker
+from services.hands.clients.vault_proxy import VaultProxyClient
 from services.hands.custody import Custody
 from services.hands.disk import DiskLimits, DiskWatcher
 from services.hands.domain import protections
 from services.hands.domain.limits import MIB, Limits
 from services.hands.domain.recipe import Standard
+from services.hands.egress.grants import Grants
+from services.hands.egress.metrics import EgressMetrics
+from services.hands.egress.network import Network
+from services.hands.egress.proxy import ProxyAddress
+from services.hands.egress.settings import EgressOptions
 from services.hands.executor import Executor
 from services.hands.metrics import PoolMetrics
 from services.hands.pool import Pool
@@ -53,6 +61,7 @@ from storage.settings import DatabaseSettings
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import grpc.aio
     from prometheus_client import CollectorRegistry
 
     from services.hands.backends.port import Backend
@@ -61,6 +70,7 @@ if TYPE_CHECKING:
 SERVICE: Final = "hands"
 _REAP_SECONDS: Final = 15.0
 _DRAIN_SECONDS: Final = 2.0
+_log = structlog.get_logger("hands.main")
 _MAX_ENTRIES: Final = 1_000_000
 """Files and directories of a workspace that is kept in a store."""
 
@@ -74,7 +84,9 @@ def _protections(text: str) -> str:
     return text
 
 
-class HandsSettings(CheckpointOptions, ClusterOptions, PoolOptions, DatabaseSettings):
+class HandsSettings(
+    CheckpointOptions, ClusterOptions, EgressOptions, PoolOptions, DatabaseSettings
+):
     """Settings of the hands."""
 
     hands_database_url: SecretText = Field(
@@ -175,6 +187,8 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     keeper = await _keeper(
         settings, stack, tasks, database=database, workspaces=workspaces, registry=registry
     )
+    vault_proxy = _vault_proxy(settings, stack)
+    grants = _grants(vault_proxy, tasks)
     pool = Pool(
         backend,
         workspaces,
@@ -185,6 +199,7 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
         clock=SystemClock(),
         ids=new_id,
         lifecycle=keeper,
+        network=await _network(settings, grants, tasks, registry),
     )
     stack.push_async_callback(pool.close)
     custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces, keeper)
@@ -230,6 +245,47 @@ def _kubernetes(directory: Path, settings: HandsSettings) -> Backend:
     least = protections.minimum(settings.sandbox_minimum)
     cluster = ClusterSettings.of(settings, image, settings.sandbox_runtime, least, os.environ)
     return KubernetesBackend(directory, cluster)
+
+
+def _vault_proxy(settings: HandsSettings, stack: AsyncExitStack) -> grpc.aio.Channel | None:
+    """A channel to the vault proxy, where there is one."""
+    if not settings.vault_proxy_address:
+        return None
+    channel = open_channel(settings.vault_proxy_address, settings.token())
+    stack.push_async_callback(channel.close, None)
+    return channel
+
+
+def _grants(vault_proxy: grpc.aio.Channel | None, tasks: asyncio.TaskGroup) -> Grants | None:
+    if vault_proxy is None:
+        return None
+    return Grants(VaultProxyClient(vault_proxy, SystemClock()), tasks, SystemClock())
+
+
+async def _network(
+    settings: HandsSettings,
+    grants: Grants | None,
+    tasks: asyncio.TaskGroup,
+    registry: CollectorRegistry,
+) -> Network | None:
+    """What sandboxes reach the vault proxy's egress port through, where there is one."""
+    if not settings.egress_address:
+        _log.info("no_network", effect="sandboxes have none: DROVER_EGRESS_ADDRESS is not set")
+        return None
+    if grants is None:
+        settings.address_of("vault_proxy")  # says what is to be set
+        return None
+    network = Network(
+        settings.data_dir.absolute() / "hands",
+        ProxyAddress(settings.egress_address),
+        grants,
+        tasks,
+        most=settings.hands_egress_connections,
+        clock=SystemClock(),
+        metrics=EgressMetrics(registry),
+    )
+    await network.start()
+    return network
 
 
 async def _keeper(

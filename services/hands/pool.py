@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from services.hands.backends.port import Backend
     from services.hands.domain.limits import Limits
     from services.hands.domain.recipe import Recipe
+    from services.hands.egress.network import Network
     from services.hands.workspace import Workspaces
 
 _RETRY_AFTER: Final = 1.0
@@ -74,19 +75,30 @@ class Pool:
         standard: Standard | None = None,
         pools: Mapping[Recipe, int] | None = None,
         lifecycle: Lifecycle | None = None,
+        network: Network | None = None,
     ) -> None:
-        """`standard` or `limits` say what is made by default; `pools` how many spares by recipe."""
+        """`standard` or `limits` say what is made by default; `pools` how many spares by recipe.
+
+        Without a `network` no sandbox has a way out.
+        """
         self._workspaces = workspaces
         self._size = size
         self._clock = clock
         self._tasks = tasks
         self._lifecycle = lifecycle or Unobserved()
+        self._network = network
         if standard is None:
             standard = Standard(backend.name) if limits is None else Standard(backend.name, limits)
         self._standard = standard
         at_once = size.starts_at_once
         self._starter = Starter(
-            backend, tasks, clock=clock, ids=ids, at_once=at_once, grace=size.grace_seconds
+            backend,
+            tasks,
+            clock=clock,
+            ids=ids,
+            at_once=at_once,
+            grace=size.grace_seconds,
+            network=network,
         )
         wanted = {standard.blueprint(DEFAULT): size.spares}
         for recipe, count in (pools or {}).items():
@@ -169,6 +181,13 @@ class Pool:
             await self._end(where, leaving, "it was to be replaced")
         if (seat := self._seats.pop(where, None)) is not None:
             self._seats[to] = seat
+            if seat.ready:
+                seat.hand.result().assign(session_of(to))
+
+    async def withdraw(self, session_id: str) -> None:
+        """Ends what a session's hands were allowed of the network, all of which are released."""
+        if self._network is not None:
+            await self._network.grants.revoke(session_id)
 
     async def reap(self) -> None:
         """Ends the hands that have been idle for too long, or live too long and are idle."""
@@ -246,6 +265,7 @@ class Pool:
             except OSError:
                 self.spares.discard(hand, volume, "its workspace could not be given away")
                 raise
+            hand.assign(session_of(where))
             _log.info("hand_assigned", session_id=session_of(where), hand_id=hand.id)
             return hand
         if volume is None:
@@ -253,6 +273,7 @@ class Pool:
         else:
             hand = await self._starter.launch(volume, blueprint)
             hand.lost = Lost.SANDBOX
+        hand.assign(session_of(where))
         _log.info("hand_started", session_id=session_of(where), hand_id=hand.id)
         self.fill()
         return hand

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from services.hands.backends.port import SandboxSpec
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from chassis.ids import IdSource
     from services.hands.backends.port import Backend, Volume
     from services.hands.domain.recipe import Blueprint
+    from services.hands.egress.network import Network
 
 
 @dataclass(slots=True, eq=False)
@@ -60,8 +61,10 @@ class Starter:
         ids: IdSource,
         at_once: int,
         grace: float,
+        network: Network | None = None,
     ) -> None:
         self.kind = backend.name
+        self._network = network
         self._backend = backend
         self._tasks = tasks
         self._clock = clock
@@ -74,10 +77,23 @@ class Starter:
         hand_id = self._ids("hand")
         spec = SandboxSpec(hand_id, volume, blueprint.limits, blueprint.kind, blueprint.image)
         async with self._starting:
-            sandbox = await self._backend.launch(spec)
-            hand = Hand(hand_id, sandbox, grace=self._grace)
+            hand = await self._made(spec)
             hand.backend = blueprint.kind
             hand.started_at = self._clock.monotonic()
             hand.workspace_bytes = blueprint.limits.workspace_bytes
             await hand.open(self._tasks)
         return hand
+
+    async def _made(self, spec: SandboxSpec) -> Hand:
+        if self._network is None:
+            return Hand(spec.hand_id, await self._backend.launch(spec), grace=self._grace)
+        access = await self._network.attach(spec.hand_id, spec.volume.owner)
+        try:
+            sandbox = await self._backend.launch(replace(spec, way_out=access.way_out))
+        except BaseException:
+            access.close()
+            raise
+        if not sandbox.has_way_out:
+            access.close()
+            return Hand(spec.hand_id, sandbox, grace=self._grace)
+        return Hand(spec.hand_id, sandbox, grace=self._grace, access=access)

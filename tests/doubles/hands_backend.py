@@ -22,6 +22,7 @@ class ScriptedSandbox:
         self.spec = spec
         self.resource_limits: dict[str, int] = {}
         self.advice = "user namespaces must be allowed"
+        self.has_way_out = spec.way_out is not None
         self.frames: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.confined = False
         self.killed = asyncio.Event()

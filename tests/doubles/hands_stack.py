@@ -32,6 +32,7 @@ from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
 from storage import open_database
 from tests.doubles.docker_engine import IMAGE, Engine
+from tests.doubles.egress_outside import Outside
 from tests.doubles.kubernetes_cluster import Cluster
 from tests.doubles.standing import PromptExit
 
@@ -166,8 +167,12 @@ async def hands_stack(
     spares: int = 0,
     pools: Mapping[Recipe, int] | None = None,
     backend: Any = None,
+    outside: Outside | None = None,
 ) -> AsyncIterator[HandsStack]:
-    """A stack over `directory`; everything that it started has ended afterwards."""
+    """A stack over `directory`; everything that it started has ended afterwards.
+
+    Its sandboxes have a way out where there is an `outside`.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     async with PromptExit() as stack:
         database = await open_database(f"sqlite:///{directory}/hands.db", SCHEMA)
@@ -187,6 +192,7 @@ async def hands_stack(
             size=PoolSize(spares=spares, max_live=8),
             clock=SystemClock(),
             ids=new_id,
+            network=await outside.network(directory / "hands", tasks) if outside else None,
         )
         stack.push_async_callback(pool.close)
         custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces)

@@ -20,6 +20,7 @@ class Sandbox:
 
     resource_limits: ClassVar[dict[str, int]] = {}
     advice = ""
+    has_way_out = False
 
     def __init__(self, disk: Disk, life: Life, number: int, fate: Fate) -> None:
         self._disk = disk

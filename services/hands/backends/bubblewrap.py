@@ -116,6 +116,10 @@ def arguments(
     ]
     for source, place, writable in spec.volume.mounts:
         told += ["--bind" if writable else "--ro-bind", str(at(source)), place]
+    if spec.way_out is not None:
+        told += ["--ro-bind", str(at(spec.way_out.directory)), inside.EGRESS_DIRECTORY]
+        if _has_certificates():
+            told += ["--ro-bind", str(at(spec.way_out.bundle)), inside.SYSTEM_CERTIFICATES]
     # Last: nothing can be made in them afterwards.
     told += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/workspace"]
     return told
@@ -124,6 +128,13 @@ def arguments(
 def command(python: str) -> Sequence[str]:
     """What runs in the sandbox."""
     return (python, *inside.AGENT)
+
+
+@cache
+def _has_certificates() -> bool:
+    """Whether the machine's own are a file that another one can be mounted over."""
+    path = Path(inside.SYSTEM_CERTIFICATES)
+    return path.is_file() and path.resolve() == path
 
 
 @cache

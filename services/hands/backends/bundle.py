@@ -20,7 +20,8 @@ from typing import Final
 FILE: Final = "agent.bin"
 PACKAGE: Final = "services.hands.runner"
 MODULES: Final = (
-    *("limits", "failure", "codec", "frames", "output", "paths", "files", "shell", "agent"),
+    *("limits", "failure", "codec", "frames", "output", "paths", "files", "shell", "forwarder"),
+    "agent",
 )
 """What else the agent needs it imports when it does, from the package's own directory."""
 _IMPORT: Final = "from __future__ import annotations\n"

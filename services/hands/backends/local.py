@@ -214,10 +214,12 @@ class LocalSandbox:
         resource_limits: Mapping[str, int],
         group: Group | None,
         marks: Marks,
+        has_way_out: bool,
     ) -> None:
         self.reader, self.writer = stream
         self.resource_limits = resource_limits
         self.advice = bubblewrap.ADVICE
+        self.has_way_out = has_way_out
         self._process = process
         self._hand_id = hand_id
         self._group = group
@@ -243,6 +245,7 @@ class LocalSandbox:
             resource_limits=limits,
             group=group,
             marks=marks,
+            has_way_out=spec.way_out is not None,
         )
         sandbox._mark()
         return sandbox

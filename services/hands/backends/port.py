@@ -44,11 +44,23 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True)
+class WayOut:
+    """What a sandbox's way out of it is made of, on the host: nothing of it may be written to.
+
+    `directory` holds the socket and the certificates; `bundle` is the file below it that stands in
+    the place of the system's own.
+    """
+
+    directory: Path
+    bundle: Path
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxSpec:
     """What to start. `hand_id` is unique for ever.
 
     `kind` names the backend and `image` what is in the sandbox beside the session's directories;
-    empty is the installation's default.
+    empty is the installation's default. Without a `way_out` there is none.
     """
 
     hand_id: str
@@ -56,6 +68,7 @@ class SandboxSpec:
     limits: Limits
     kind: str = ""
     image: str = ""
+    way_out: WayOut | None = None
 
 
 class Sandbox(Protocol):
@@ -71,6 +84,8 @@ class Sandbox(Protocol):
     """What its agent sets for itself and all that it starts: values of RLIMIT_…, by their names."""
     advice: str
     """What to look at when the machine forbids the sandbox; may be empty."""
+    has_way_out: bool
+    """Whether its specification's way out is there: not every kind of sandbox can have one."""
 
     async def confine(self) -> None:
         """Puts the sandbox under its limits. Called once its agent is up, before it runs anything.

@@ -4,8 +4,9 @@ bash runs one command at a time, which the host sees to; reading, writing and ed
 once; searching, and reading large files, in a forked child that can be killed. Everything has a
 deadline.
 
-Frames from the host: `hello` once, then `call`, `cancel` and `follow`. Frames to the host: `ready`
-once, then one `result` for each call, and while a command is followed `output` before it.
+Frames from the host: `hello` once, then `call`, `cancel`, `follow` and `variables`. Frames to the
+host: `ready` once, then one `result` for each call, and while a command is followed `output` before
+it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from services.hands.runner import files, limits
 from services.hands.runner.codec import decode, encode
 from services.hands.runner.failure import ToolFailure, ignoring
+from services.hands.runner.forwarder import Forwarder
 from services.hands.runner.frames import Connection
 from services.hands.runner.output import clean, spill
 from services.hands.runner.paths import WORKDIR
@@ -34,6 +36,7 @@ _START_PAUSE = 0.01
 _LOOK_SECONDS = 0.05
 _SIGKILL = 9  # `signal` imports `enum`
 _CHUNK = 1024 * 1024
+_MOST_DESCRIPTORS = 1024
 
 
 class _Call:
@@ -58,9 +61,13 @@ class _Call:
 class Agent:
     """Serves one connection until it ends."""
 
-    def __init__(self, connection: Connection, shell: Shell) -> None:
+    def __init__(
+        self, connection: Connection, shell: Shell, forwarder: Forwarder | None = None
+    ) -> None:
         self._connection = connection
         self._shell = shell
+        self._forwarder = forwarder
+        self._variables: dict[str, str] = {}
         self._poll = select.poll()
         self._command: _Call | None = None
         self._children: dict[int, _Call] = {}  # by the descriptor that their answer comes from
@@ -69,6 +76,8 @@ class Agent:
         """Runs until the host closes the connection."""
         self._poll.register(self._connection.fd, select.POLLIN)
         self._prepare_shell()
+        if self._forwarder is not None:
+            self._forwarder.start()  # while the shell starts
         while True:
             ready = self._poll.poll(self._wait())
             if self._shell.alive and self._shell.pidfd < 0:
@@ -114,6 +123,11 @@ class Agent:
             if self._command is not None and self._command.id == message["id"]:
                 self._command.followed = message["on"]
             return
+        if message["type"] == "variables":
+            self._change_variables(message["values"])
+            return
+        if self._forwarder is not None:
+            self._forwarder.start()
         call = _Call(message, message["timeout"])
         try:
             if call.tool == "bash":
@@ -127,6 +141,13 @@ class Agent:
         except OSError as error:
             text = f"{call.tool}: the sandbox could not run it: {error.strerror}"
             self._answer(call, {"text": text, "error": True})
+
+    def _change_variables(self, values: dict[str, str]) -> None:
+        """Has later commands find these, and no longer those that were told before."""
+        gone = self._variables.keys() - values.keys()
+        self._variables = values
+        with ignoring(OSError):  # the next shell finds them
+            self._shell.change(values, gone)
 
     # bash
 
@@ -353,6 +374,9 @@ def _serve_child(call: _Call, write_end: int) -> None:
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
             os.dup2(null, fd)
+        # Connections that are forwarded must not stay open because this process has them, too.
+        os.closerange(3, write_end)
+        os.closerange(write_end + 1, _MOST_DESCRIPTORS)
         view = memoryview(encode(_run(call)).encode("ascii"))
         while view:
             view = view[os.write(write_end, view) :]
@@ -382,7 +406,12 @@ def main() -> None:
     hello = messages[0]
     _limit(hello["rlimits"])
     os.chdir(WORKDIR)
-    agent = Agent(connection, Shell(hello["directory"], hello["environment"]))
+    forward = hello["forward"]
+    agent = Agent(
+        connection,
+        Shell(hello["directory"], hello["environment"]),
+        Forwarder(forward["port"], forward["path"]) if forward else None,
+    )
     connection.send({"type": "serving"})
     try:
         agent.serve()

@@ -19,7 +19,7 @@ from services.hands.runner.output import Output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _BASH = "/bin/bash"
 _READ = 256 * 1024
@@ -43,6 +43,7 @@ class Shell:
         self._script_path = f"{directory}/shell"
         self._status_path = f"{directory}/status"
         self._command_path = f"{directory}/command"
+        self._variables_path = f"{directory}/variables"
         self._environment = dict(environment)
         self._number = 0
         self._pid = 0
@@ -118,6 +119,26 @@ class Shell:
             f'"\\n%d %d\\n" "$?" {self._number} >{self._status_path}; }} 2>/dev/null'
         )
 
+    def change(self, variables: Mapping[str, str], gone: Iterable[str]) -> None:
+        """Sets variables of the shell that runs and of all later ones, and takes others away.
+
+        The shell does so before its next command. Raises `OSError`.
+        """
+        lines = [f"unset -v {name}\n" for name in gone]
+        lines += [f"export {name}={_quoted(value)}\n" for name, value in variables.items()]
+        for name in gone:
+            self._environment.pop(name, None)
+        self._environment.update(variables)
+        if not self.alive:
+            return
+        fd = os.open(
+            self._variables_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
+        )
+        with os.fdopen(fd, "wb") as file:
+            file.write("".join(lines).encode())
+        # `|| :`, lest one that cannot be set end a shell that was told to end at errors.
+        self._feed(f". {self._variables_path} >/dev/null 2>&1 || :")
+
     def _feed(self, line: str) -> None:
         # A line of its own, whatever a command may have written here.
         os.write(self._script_fd, b"\n" + line.encode() + b"\n")
@@ -172,6 +193,10 @@ class Shell:
             if fd >= 0:
                 os.close(fd)
         self._script_fd = self.output_fd = self.status_fd = self.pidfd = -1
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("'", "'\\''") + "'"
 
 
 def _fifo(path: str, flags: int) -> int:

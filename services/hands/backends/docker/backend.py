@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 import shutil
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +63,8 @@ class DockerBackend:
     async def launch(self, spec: SandboxSpec) -> DockerSandbox:
         """Starts a sandbox. Raises `BackendUnavailable`."""
         machine = await self._ready()
+        if not machine.sockets:
+            spec = replace(spec, way_out=None)
         image = spec.image or self._settings.image
         fitness.check_image(image, await self._engine.image(image))
         user = os.getuid() if spec.volume.owner is None else spec.volume.owner
@@ -82,7 +85,11 @@ class DockerBackend:
                 # It would count all processes of that user, of which the others are a person's.
                 limits.pop("NPROC")
             sandbox = DockerSandbox(
-                self._engine, started, limits, partial(self._forget, spec.hand_id)
+                self._engine,
+                started,
+                limits,
+                partial(self._forget, spec.hand_id),
+                has_way_out=spec.way_out is not None,
             )
             await sandbox.open(started)
         except BaseException:

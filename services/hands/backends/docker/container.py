@@ -37,10 +37,15 @@ _RUNTIME_THREADS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the engine's machine has. `swap_limits`: the kernel bounds swap."""
+    """What the engine's machine has.
+
+    `swap_limits`: the kernel bounds swap. `sockets`: a sandbox can connect to a unix socket of the
+    host that is mounted into it.
+    """
 
     processors: int
     swap_limits: bool
+    sockets: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,7 @@ def configuration(
             _mount(files.agent, inside.AGENT_DIRECTORY, writable=False),
             _mount(files.users.passwd, "/etc/passwd", writable=False),
             _mount(files.users.group, "/etc/group", writable=False),
+            *_way_out(spec),
         ],
         "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
         # The agent's stream is not for a file on the engine's disk.
@@ -155,6 +161,15 @@ def weaker(wanted: Mapping[str, Any], inspected: Mapping[str, Any]) -> Sequence[
     if mounts != expected:
         found.append(f"Mounts are {', '.join(sorted(map(str, mounts)))}")
     return found
+
+
+def _way_out(spec: SandboxSpec) -> list[dict[str, Any]]:
+    if spec.way_out is None:
+        return []
+    return [
+        _mount(spec.way_out.directory, inside.EGRESS_DIRECTORY, writable=False),
+        _mount(spec.way_out.bundle, inside.SYSTEM_CERTIFICATES, writable=False),
+    ]
 
 
 def _tmpfs(size: int, mode: str, more: str = "") -> str:

@@ -44,8 +44,11 @@ class DockerSandbox:
         started: Started,
         resource_limits: Mapping[str, int],
         clean: _Clean,
+        *,
+        has_way_out: bool,
     ) -> None:
         self.resource_limits = resource_limits
+        self.has_way_out = has_way_out
         self._engine = engine
         self._id = started.container_id
         self._clean = clean
