@@ -57,8 +57,17 @@ def parse_hosts(text: str) -> Mapping[str, str]:
     return MappingProxyType(found)
 
 
-def canonical_repository(url: str, hosts: Collection[str]) -> str:
-    """The one spelling of a repository's URL, on one of the hosts. Raises `RepositoryError`."""
+def checked_hosts(text: str) -> str:
+    """The setting as it was given. Raises `RepositoryError`."""
+    parse_hosts(text)
+    return text
+
+
+def canonical_repository(url: str, hosts: Collection[str] | None) -> str:
+    """The one spelling of a repository's URL, on one of the hosts; `None` stands for any.
+
+    Raises `RepositoryError`.
+    """
     if not url.lower().startswith(_SCHEME):
         msg = "must be an https URL such as https://github.com/owner/repository"
         raise RepositoryError(msg)
@@ -77,7 +86,7 @@ def canonical_repository(url: str, hosts: Collection[str]) -> str:
     if name.lower().endswith(".git"):
         msg = "must be given without .git at its end"
         raise RepositoryError(msg)
-    if parsed.host.text not in hosts:
+    if hosts is not None and parsed.host.text not in hosts:
         known = ", ".join(hosts) or "none"
         msg = f"{parsed.host} is no git host of this installation (DROVER_GIT_HOSTS: {known})"
         raise RepositoryError(msg)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from chassis.errors import CannotStartError
 from drover.agent.v1 import agent_service_pb2
 from drover.environment.v1 import environment_key_service_pb2, environment_service_pb2
-from drover.session.v1 import session_service_pb2
+from drover.session.v1 import resource_service_pb2, session_service_pb2
 from drover.work.v1 import work_service_pb2
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ _FILES: Mapping[FileDescriptor, str] = MappingProxyType(
         environment_service_pb2.DESCRIPTOR: "registry",
         environment_key_service_pb2.DESCRIPTOR: "registry",
         session_service_pb2.DESCRIPTOR: "session",
+        resource_service_pb2.DESCRIPTOR: "session",
         work_service_pb2.DESCRIPTOR: "session",
     }
 )

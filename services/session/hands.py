@@ -43,12 +43,24 @@ class Hands(Protocol):
         ...
 
 
-class HandReleases:
-    """Works off the list of hands to release, which outlives this process."""
+class Secrets(Protocol):
+    """The vault proxy, as far as it keeps secrets of sessions."""
 
-    def __init__(self, store: SessionStore, hands: Hands) -> None:
+    async def forget(self, ref: SessionRef) -> None:
+        """Has all secrets of a session removed. Raises `DroverError`."""
+        ...
+
+
+class HandReleases:
+    """Works off the list of hands to release, which outlives this process.
+
+    The secrets of an ended session go with its hand.
+    """
+
+    def __init__(self, store: SessionStore, hands: Hands, secrets: Secrets | None = None) -> None:
         self._store = store
         self._hands = hands
+        self._secrets = secrets
         self._due = asyncio.Event()
         self._leased: dict[int, HandRelease] = {}
 
@@ -109,6 +121,7 @@ class HandReleases:
 
     async def _release(self, release: HandRelease) -> bool:
         """Tries to release a hand; false when the hands do not answer."""
+        forgotten = await self._forget(release)
         try:
             await self._hands.release(release.ref, release.generation, purge=release.purge)
         except DroverError as error:
@@ -116,11 +129,24 @@ class HandReleases:
                 _log.info("release_failed", session_id=release.ref.session_id, reason=error.reason)
                 if error.reason in _AWAY:
                     return False
-                delay = min(_FIRST_DELAY << min(release.attempts, 10), _LONGEST_DELAY)
-                await self._postpone([release], delay)
+                await self._postpone([release], _delay(release))
                 return True
+        if not forgotten:  # to release a hand once more does no harm
+            await self._postpone([release], _delay(release))
+            return True
         await self._store.write(lambda tx: tx.finish_release(release.id))
         del self._leased[release.id]
+        return True
+
+    async def _forget(self, release: HandRelease) -> bool:
+        """Has the session's secrets removed first, whatever becomes of its hand."""
+        if not release.secrets or self._secrets is None:
+            return True
+        try:
+            await self._secrets.forget(release.ref)
+        except DroverError as error:
+            _log.info("secrets_kept", session_id=release.ref.session_id, reason=error.reason)
+            return False
         return True
 
     async def _postpone(self, releases: Sequence[HandRelease], delay: int) -> None:
@@ -131,3 +157,7 @@ class HandReleases:
         await self._store.write(write)
         for release in releases:
             del self._leased[release.id]
+
+
+def _delay(release: HandRelease) -> int:
+    return min(_FIRST_DELAY << min(release.attempts, 10), _LONGEST_DELAY)

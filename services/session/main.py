@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import grpc.aio
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from catalogue.models import load
+from catalogue.repositories import DEFAULT_HOSTS, checked_hosts, parse_hosts
 from chassis import lifecycle
 from chassis.clock import Clock, SystemClock
 from chassis.grpc.channel import open_channel
@@ -20,11 +22,13 @@ from chassis.ids import new_id
 from chassis.settings import SecretText
 from chassis.telemetry.metrics import exposed
 from drover.session.v1.checkpoint_service_pb2_grpc import add_CheckpointServiceServicer_to_server
+from drover.session.v1.resource_service_pb2_grpc import add_ResourceServiceServicer_to_server
 from drover.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from drover.work.v1.work_service_pb2_grpc import add_WorkServiceServicer_to_server
 from services.session.clients.brain import BrainClient
 from services.session.clients.hands import HandsClient
 from services.session.clients.registry import Registry
+from services.session.clients.vaults import Vaults
 from services.session.commits import Commits, Listener
 from services.session.copying import Copying
 from services.session.dispatch import Dispatcher
@@ -38,6 +42,7 @@ from services.session.metrics import MeasuredStore, SessionMetrics
 from services.session.peers import Peers
 from services.session.rpc.checkpoints import CheckpointRpc
 from services.session.rpc.parts import Parts
+from services.session.rpc.resources import ResourceRpc
 from services.session.rpc.servicer import SessionRpc
 from services.session.rpc.work import WorkRpc
 from services.session.store.checkpoints import SqlCheckpointStore
@@ -86,6 +91,11 @@ class SessionSettings(DatabaseSettings):
         description="A self-hosted worker that is not heard of for so long is lost, unless it asks "
         "for another time: its session goes to the next one.",
     )
+    git_hosts: Annotated[str, AfterValidator(checked_hosts)] = Field(
+        default=DEFAULT_HOSTS,
+        description="The hosts whose repositories sessions may mount, each with where it is "
+        "reached: HOST=https://UPSTREAM, separated by commas (docs/credentials.md).",
+    )
     models_file: Path | None = Field(
         default=None, description="JSON file with models and prices of yours, over those shipped."
     )
@@ -122,8 +132,9 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     feed = Feed(leases.want_previews)
     listeners: list[Listener] = [dispatcher, leases]
     releases = None
+    vaults = Vaults(channel(kept) if (kept := settings.vault_proxy_address) else None)
     if settings.hands_address:
-        releases = HandReleases(store, HandsClient(channel(settings.hands_address)))
+        releases = HandReleases(store, HandsClient(channel(settings.hands_address)), vaults)
         listeners.append(releases)
     doorbell = Doorbell()
     readers: list[Listener] = [feed, metrics, copying, doorbell]
@@ -142,16 +153,17 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         preview=peers.preview if peers else feed.preview,
         leases=leases,
         registry=Registry(channel(settings.address_of("registry"))),
+        vaults=vaults,
         models=models,
         cursors=Cursors(token.open().encode()),
         ids=new_id,
         stuck_seconds=settings.stuck_reader_seconds,
+        git_hosts=parse_hosts(settings.git_hosts),
     )
     lapsed = LapsedWork(store, commits, metrics)
     _show(metrics, feed, leases, dispatcher, watch)
     server = GrpcServer(settings.listen, token, reflection=settings.reflection, registry=registry)
-    server.add(add_SessionServiceServicer_to_server, SessionRpc(parts))
-    server.add(add_CheckpointServiceServicer_to_server, CheckpointRpc(parts.checkpoints))
+    _offer(server, parts)
     server.add(
         add_WorkServiceServicer_to_server,
         WorkRpc(parts, doorbell, Pollers(store), lease_seconds=settings.work_lease_seconds),
@@ -172,6 +184,12 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         work += [peers.run(), watch.run()]
     await stack.enter_async_context(_running(*work))
     return server
+
+
+def _offer(server: GrpcServer, parts: Parts) -> None:
+    server.add(add_SessionServiceServicer_to_server, SessionRpc(parts))
+    server.add(add_ResourceServiceServicer_to_server, ResourceRpc(parts))
+    server.add(add_CheckpointServiceServicer_to_server, CheckpointRpc(parts.checkpoints))
 
 
 def _show(

@@ -47,6 +47,7 @@ from services.hands.rpc import HandsRpc
 from services.session.clients.brain import BrainClient
 from services.session.clients.hands import HandsClient
 from services.session.clients.registry import Registry
+from services.session.clients.vaults import Vaults
 from services.session.commits import Commits
 from services.session.dispatch import Dispatcher
 from services.session.domain.cursor import Cursors
@@ -111,10 +112,12 @@ class SessionProcess:
                 preview=feed.preview,
                 leases=leases,
                 registry=Registry(channel("registry")),
+                vaults=Vaults(None),
                 models=world.models,
                 cursors=Cursors(b"simulated"),
                 ids=world.authors.new_id,
                 stuck_seconds=30.0,
+                git_hosts=(),
             )
             server = world.network.serve(life, world.authors.new_id)
             add_SessionServiceServicer_to_server(SessionRpc(parts), cast("Any", server))

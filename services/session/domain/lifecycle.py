@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from chassis.errors import DroverError, Reason
 from drover.event.v1 import event_pb2, session_event_pb2
 from services.session.domain import event as events_of
-from services.session.domain import inbox, lease, log, queue
+from services.session.domain import inbox, lease, log, queue, resources
 from services.session.domain.accept import EVENT_PREFIX, accept_initial, not_found
 from services.session.domain.news import News
 from services.session.domain.session import (
@@ -41,11 +41,17 @@ def create(
     details: SessionDetails,
     initial: Sequence[event_pb2.Event],
     ids: IdSource,
+    *,
+    session_id: str = "",
 ) -> tuple[Snapshot, News]:
-    """Creates a session: idle, or running at once with what waits in its inbox from birth."""
+    """Creates a session: idle, or running at once with what waits in its inbox from birth.
+
+    `session_id` is given where something is kept elsewhere under it already.
+    """
     now = tx.now()
+    resources.stamp(details.resources, now)
     state = SessionState(
-        id=ids("sesn"),
+        id=session_id or ids("sesn"),
         workspace_id=workspace_id,
         agent_id=details.agent.id,
         agent_version=details.agent.version,
@@ -97,7 +103,8 @@ def archive(tx: Transaction, ref: SessionRef, ids: IdSource) -> tuple[Snapshot, 
     tx.save(state)
     queue.end(tx, state)
     if not state.self_hosted:  # its workers' machines are not ours to clear
-        tx.request_release(ref, state.generation, purge=False)
+        secrets = bool(snapshot.details.resources)
+        tx.request_release(ref, state.generation, purge=False, secrets=secrets)
     news = News(
         ref,
         stamped=[entry.event for entry in entries],
@@ -149,11 +156,12 @@ def delete(tx: Transaction, ref: SessionRef) -> News:
     if state is None:
         raise not_found(ref)
     check_idle(state, "deleted")
+    secrets = bool(tx.details(ref.session_id).resources)
     if state.self_hosted:  # of a long log it takes a while until all is gone
         tx.remove_work(ref.session_id)
     tx.remove(ref.session_id)
     if not state.self_hosted:
-        tx.request_release(ref, state.generation, purge=True)
+        tx.request_release(ref, state.generation, purge=True, secrets=secrets)
     fenced = lease.is_live(state, tx.now())
     return deleted(ref, max(tx.now(), state.head_at), fenced=fenced)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.duration_pb2 import Duration
 
 from drover.session.v1 import transfer_pb2
-from services.session.domain import budget
+from services.session.domain import budget, resources
 from services.session.domain.admission import refuse
 from services.session.domain.log import timestamp
 from services.session.domain.session import (
@@ -56,6 +56,8 @@ def describe(
         updated_at=timestamp(state.updated_at),
         events=state.head_seq,
         waiting=state.waiting.total,
+        resources=details.resources,
+        vault_ids=details.vault_ids,
     )
     if state.usage:
         snapshot.usage.ParseFromString(state.usage)
@@ -127,7 +129,10 @@ def restore(
         metadata=dict(snapshot.metadata),
         origin=_origin(snapshot),
         budget=budget.cents(snapshot.budget) if snapshot.HasField("budget") else None,
+        resources=resources.restore(snapshot.resources, "session.resources"),
+        vault_ids=tuple(snapshot.vault_ids),
     )
+    resources.check_environment(details.resources, details.environment)
     return state, details, threads
 
 

@@ -8,17 +8,8 @@ from services.session.domain.admission import refuse
 
 if TYPE_CHECKING:
     from drover.environment.v1 import environment_pb2
-    from drover.session.v1 import session_service_pb2
 
 _NOT_YET = "not supported by this release"
-
-
-def check_request(request: session_service_pb2.CreateSessionRequest) -> None:
-    """Raises INVALID_ARGUMENT for a session that nothing would run."""
-    if request.resources:
-        raise refuse("resources", f"resources are {_NOT_YET}")
-    if request.vault_ids:
-        raise refuse("vault_ids", f"vaults are {_NOT_YET}")
 
 
 def check_environment(environment: environment_pb2.Environment) -> None:

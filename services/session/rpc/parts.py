@@ -13,7 +13,7 @@ from services.session.domain.ports import TimeRange
 from services.session.domain.session import MICROS, SessionRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from chassis.ids import IdSource
     from drover.session.v1 import preview_pb2
     from services.session.clients.registry import Registry
+    from services.session.clients.vaults import Vaults
     from services.session.commits import Commits
     from services.session.copying import Copying
     from services.session.domain.checkpoints import CheckpointStore
@@ -51,10 +52,12 @@ class Parts:
     preview: Callable[[str, preview_pb2.Preview], None]
     leases: Leases
     registry: Registry
+    vaults: Vaults
     models: Catalogue
     cursors: Cursors
     ids: IdSource
     stuck_seconds: float
+    git_hosts: Collection[str]
 
 
 def ref(session_id: str) -> SessionRef:

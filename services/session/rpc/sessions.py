@@ -14,10 +14,10 @@ from chassis.errors import DroverError
 from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from services.session.clients.registry import refuse_archived
-from services.session.domain import budget, lifecycle, update, view
+from services.session.domain import budget, lifecycle, resources, update, view
 from services.session.domain.ports import About
 from services.session.domain.session import SessionDetails
-from services.session.domain.support import check_environment, check_request
+from services.session.domain.support import check_environment
 from services.session.rpc.once import Once
 from services.session.rpc.parts import ref
 
@@ -40,13 +40,14 @@ class SessionsRpc(SessionServiceServicer):
     ) -> pb.CreateSessionResponse:
         """Creates a session, with input or idle."""
         parts, workspace_id = self._parts, current_call().workspace_id
-        check_request(request)
+        mounted, tokens = resources.accept(request.resources, parts.git_hosts, parts.ids)
         call = Once(parts, context, pb.CreateSessionResponse, lambda answer: answer.session.id)
         if (earlier := await call.earlier()) is not None:
             return earlier
         agent, environment = await parts.registry.resolve(request.agent, request.environment_id)
         refuse_archived(environment)
         check_environment(environment)
+        resources.check_environment(mounted, environment.config)
         cap = None
         if request.HasField("budget"):
             cap = budget.cents(request.budget)
@@ -58,11 +59,23 @@ class SessionsRpc(SessionServiceServicer):
             title=request.title if request.HasField("title") else None,
             metadata=dict(request.metadata),
             budget=cap,
+            resources=mounted,
+            vault_ids=tuple(request.vault_ids),
         )
+        session_id = parts.ids("sesn")
+        await parts.vaults.check(request.vault_ids)
+        # First, so that no session is without its secrets; those of one that never came to be are
+        # swept away.
+        await parts.vaults.put(session_id, tokens)
 
         def create(tx: Transaction) -> tuple[pb.CreateSessionResponse, News]:
             snapshot, news = lifecycle.create(
-                tx, workspace_id, details, request.initial_events, parts.ids
+                tx,
+                workspace_id,
+                details,
+                request.initial_events,
+                parts.ids,
+                session_id=session_id,
             )
             return pb.CreateSessionResponse(session=view.session(snapshot)), news
 

@@ -68,8 +68,11 @@ async def test_an_archived_environment_is_refused_with_its_code(service):
 @pytest.mark.parametrize(
     ("change", "path"),
     [
-        (lambda request: request.vault_ids.append("vlt_1"), "vault_ids"),
-        (lambda request: setattr(request.resources.add().file, "file_id", "f"), "resources"),
+        (lambda request: setattr(request.resources.add().file, "file_id", "f"), "resources.0"),
+        (
+            lambda request: setattr(request.resources.add().memory_store, "memory_store_id", "m"),
+            "resources.0",
+        ),
     ],
 )
 async def test_what_is_not_running_is_refused_by_path(service, change, path):
