@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from chassis.errors import CannotStartError
 from services.vault_proxy.crypto.aead import KEY_BYTES, draw_key
-from services.vault_proxy.crypto.provider import unwrap_with, wrap_with
+from services.vault_proxy.crypto.provider import unavailable, unwrap_with, wrap_with
 from services.vault_proxy.domain.sealed import WrappedKey
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class FileKeys:
     def __init__(self, path: Path, keys: dict[str, bytes]) -> None:
         self._path = path
         self._keys = keys
+        self._changed_at = _changed_at(path)
 
     @classmethod
     def open(cls, path: Path, *, make: bool) -> FileKeys:
@@ -50,23 +51,34 @@ class FileKeys:
         return cls(path, _read(path))
 
     async def current(self) -> str:
-        """The last key of the file."""
+        """The last key of the file, be it another replica that made it."""
+        if _changed_at(self._path) != self._changed_at:
+            await self._read_again()
         return next(reversed(self._keys))
 
     async def wrap(self, key: bytes, context: bytes) -> WrappedKey:
         """Encrypts with the current key."""
-        return wrap_with(self._keys, await self.current(), key, context)
+        name = await self.current()
+        return wrap_with(self._keys, name, key, context)
 
     async def unwrap(self, wrapped: WrappedKey, context: bytes) -> bytes:
         """Decrypts with the key that it was wrapped by."""
         if wrapped.key not in self._keys:
-            self._keys = await asyncio.to_thread(_read, self._path)
+            await self._read_again()
         return unwrap_with(self._keys, wrapped, context)
 
     async def renew(self) -> str:
         """Appends a key; the file is replaced as a whole."""
-        self._keys = await asyncio.to_thread(_append, self._path)
+        await asyncio.to_thread(_append, self._path)
         return await self.current()
+
+    async def _read_again(self) -> None:
+        changed_at = _changed_at(self._path)
+        try:
+            self._keys = await asyncio.to_thread(_read, self._path)
+        except CannotStartError as error:
+            raise unavailable(NAME, f"is out of order: {error}") from None
+        self._changed_at = changed_at
 
 
 def parsed(lines: list[str], provider: str) -> dict[str, bytes]:
@@ -115,13 +127,19 @@ def _read(path: Path) -> dict[str, bytes]:
         raise CannotStartError(msg) from None
 
 
-def _append(path: Path) -> dict[str, bytes]:
+def _changed_at(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _append(path: Path) -> None:
     with _locked(path):
         keys = _read(path)
         number = 1 + max(int(name.partition(":")[2]) for name in keys)
         keys[f"{NAME}:{number}"] = draw_key()
         _write(path, keys)
-    return keys
 
 
 def _write(path: Path, keys: dict[str, bytes]) -> None:

@@ -119,9 +119,14 @@ def key_of(credential: Credential) -> str:
         case "environment_variable":
             return f"name {credential.auth.environment_variable.secret_name}"
         case "static_bearer":
-            return f"url {normalised(credential.auth.static_bearer.mcp_server_url)}"
+            return url_key(credential.auth.static_bearer.mcp_server_url)
         case _:
-            return f"url {normalised(credential.auth.mcp_oauth.mcp_server_url)}"
+            return url_key(credential.auth.mcp_oauth.mcp_server_url)
+
+
+def url_key(url: str) -> str:
+    """The key of a credential for an MCP server. Raises `catalogue.hosts.HostError`."""
+    return f"url {normalised(url)}"
 
 
 def key_taken(credential: Credential) -> DroverError:
