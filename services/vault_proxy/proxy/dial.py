@@ -133,8 +133,7 @@ async def system_resolver() -> AsyncIterator[Resolve]:
     threads = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="resolve")
 
     async def resolve(name: str) -> Sequence[Address]:
-        # With the root's dot: the machine's search list would make other names of it.
-        return await loop.run_in_executor(threads, _look_up, f"{name}.")
+        return await loop.run_in_executor(threads, _look_up, name)
 
     try:
         yield resolve

@@ -7,7 +7,7 @@ was let through for (case E4).
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from services.vault_proxy.proxy.parse import malformed
 from services.vault_proxy.proxy.wire import LostError
@@ -21,21 +21,25 @@ _RECORD_HEADER: Final = 5
 _HANDSHAKE: Final = 22
 _CLIENT_HELLO: Final = 1
 _MAX_RECORD: Final = 16 * 1024
-_MAX_HELLO: Final = 64 * 1024
+_MAX_HELLO: Final = 16 * 1024
 _SERVER_NAME: Final = 0
 _ENCRYPTED_HELLO: Final = 0xFE0D
 _HOST_NAME: Final = 0
 
 
-async def server_name(wire: Wire, until: float) -> str | None:
-    """The name that the client's hello asks for; its bytes stay where they are.
+class Hello(NamedTuple):
+    """What a client's hello says: the name that it asks for, and whether another is encrypted."""
 
-    Raises `RefusedError` for what is no hello, or one whose true name is encrypted.
-    """
+    name: str | None
+    encrypted: bool
+
+
+async def read_hello(wire: Wire, until: float) -> Hello:
+    """Waits for the client's hello; its bytes stay where they are. Raises `RefusedError`."""
     while True:
         found = _hello(wire.waiting)
         if found is not None:
-            return _name(found)
+            return _read(found)
         if not await wire.more(until):
             raise LostError
 
@@ -67,27 +71,24 @@ def _hello(sent: bytes | bytearray) -> bytes | None:
         at += length
 
 
-def _name(hello: bytes) -> str | None:
+def _read(hello: bytes) -> Hello:
     try:
         at = 2 + 32  # version, random
         at += 1 + hello[at]  # session id
         at += 2 + int.from_bytes(hello[at : at + 2], "big")  # cipher suites
         at += 1 + hello[at]  # compression methods
         extensions = dict(_extensions(hello[at:]))
-        if _ENCRYPTED_HELLO in extensions:
-            raise malformed(
-                "the server name is encrypted: without ECH the proxy can see where it leads"
-            )
+        encrypted = _ENCRYPTED_HELLO in extensions
         names = extensions.get(_SERVER_NAME)
         if names is None:
-            return None
+            return Hello(None, encrypted)
         kind, length = struct.unpack_from(">BH", names, 2)
     except (IndexError, struct.error):
         raise _no_hello() from None
     name = names[5 : 5 + length]
     if kind != _HOST_NAME or len(names) != 5 + length or len(name) != length:
         raise _no_hello()
-    return name.decode("latin-1")
+    return Hello(name.decode("latin-1"), encrypted)
 
 
 def _extensions(rest: bytes) -> Iterator[tuple[int, bytes]]:

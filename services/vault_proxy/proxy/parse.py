@@ -28,6 +28,7 @@ _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 _DIGITS = re.compile(rb"[0-9]+")
+_LONE_LF = re.compile(rb"(?<!\r)\n")
 
 # Fields of one connection (RFC 9110 §7.6.1), and of a proxy's own: never passed on.
 _HOP = frozenset(
@@ -100,7 +101,9 @@ def request(head: bytes) -> RequestHead:
         raise _bad_request_line(lines[0])
     method, target, digit = found.groups()
     if len(target) > _MAX_TARGET:
-        raise malformed(f"the URL is longer than {_MAX_TARGET} bytes", status=414)
+        raise malformed(
+            f"the URL is longer than {_MAX_TARGET} bytes", status=414, reason=Why.LIMIT_EXCEEDED
+        )
     minor = digit[0] - ord("0")
     fields, special = _fields(lines)
     framing = _framing(special, minor)
@@ -157,18 +160,17 @@ def response(head: bytes) -> ResponseHead:
     )
 
 
-def suspicious(beginning: bytes | bytearray) -> None:
-    """Refuses the beginning of a head that can be none, however it goes on.
+def suspicious(beginning: bytearray, seen: int) -> None:
+    """Refuses the beginning of a request's head that can be none, however it goes on.
 
-    So that HTTP/0.9, lines that end in a bare LF and other protocols are told at once.
+    So that HTTP/0.9, lines that end in a bare LF and other protocols are told at once. `seen` bytes
+    have been looked at before.
     """
-    end = beginning.find(b"\n")
-    if end < 0:
-        return
-    if end == 0 or beginning[end - 1] != ord("\r"):
+    if _LONE_LF.search(beginning, max(0, seen - 1)):
         raise malformed("a line does not end in CR LF")
-    if _REQUEST_LINE.fullmatch(beginning, 0, end - 1) is None:
-        raise _bad_request_line(bytes(beginning[: end - 1]))
+    end = beginning.find(b"\r\n")
+    if end >= max(0, seen - 1) and _REQUEST_LINE.fullmatch(beginning, 0, end) is None:
+        raise _bad_request_line(bytes(beginning[:end]))
 
 
 def _lines(head: bytes) -> list[bytes]:
@@ -177,7 +179,7 @@ def _lines(head: bytes) -> list[bytes]:
     if head.count(b"\n") != breaks or head.count(b"\r") != breaks:
         raise malformed("CR or LF stand alone")
     if len(lines) > MAX_FIELDS + 1:
-        raise malformed(f"more than {MAX_FIELDS} fields", status=431)
+        raise malformed(f"more than {MAX_FIELDS} fields", status=431, reason=Why.LIMIT_EXCEEDED)
     return lines
 
 

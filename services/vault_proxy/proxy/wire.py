@@ -1,16 +1,22 @@
-"""One side's connection: what has come in, what goes out, back pressure and deadlines both ways."""
+"""One side's connection: what has come in, what goes out, back pressure and deadlines both ways.
+
+TLS is done here, in memory, not by the loop: a connection is looked at before it is known whether
+TLS follows, and with whose certificate. It costs as much as the loop's own.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable
 
 _HIGH: Final = 256 * 1024
 """Bytes that wait to be read before the other side is made to wait."""
+_RECORDS: Final = 256 * 1024
 _LINGER_SECONDS: Final = 2.0
 _LINGER_BYTES: Final = 1024 * 1024
 
@@ -31,14 +37,14 @@ class Wire(asyncio.Protocol):
 
     def __init__(self, made: Callable[[Wire], None] | None = None) -> None:
         self._made = made
-        self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._layer: _Layer | None = None
         self._buffer = bytearray()
         self._ended = False
         self._lost: Exception | None = None
         self._gone = False
-        self._secure = False
-        self._paused_reading = False
+        self._paused = False
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._writable = True
@@ -54,24 +60,28 @@ class Wire(asyncio.Protocol):
             made(self)
 
     def data_received(self, data: bytes) -> None:  # noqa: D102
-        self._buffer += data
-        if self._reader is not None:
-            self._wake_reader()
-        if len(self._buffer) > _HIGH and not self._paused_reading:
-            self._paused_reading = True
+        if self._layer is None:
+            self._buffer += data
+        else:
+            self._decrypt(data)
+        _wake(self._reader)
+        if len(self._buffer) > _HIGH and not self._paused and not self._gone:
+            self._paused = True
             self._open.pause_reading()
 
     def eof_received(self) -> bool:  # noqa: D102
+        if self._layer is not None and not self._ended:
+            self._lost = ConnectionError("TLS was cut off")
         self._ended = True
-        self._wake_reader()
-        return not self._secure  # plain connections may go on to be written to
+        _wake(self._reader)
+        return self._layer is None  # a plain one may go on to be written to
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
+        if not self._ended:
+            self._lost = exc or ConnectionError("closed here")
         self._ended = self._gone = True
-        self._lost = exc
-        self._wake_reader()
-        if self._writer is not None and not self._writer.done():
-            self._writer.set_result(None)
+        _wake(self._reader)
+        _wake(self._writer)
         if self.on_gone is not None:
             told, self.on_gone = self.on_gone, None
             told()
@@ -81,8 +91,7 @@ class Wire(asyncio.Protocol):
 
     def resume_writing(self) -> None:  # noqa: D102
         self._writable = True
-        if self._writer is not None and not self._writer.done():
-            self._writer.set_result(None)
+        _wake(self._writer)
 
     # ---- reading ----
 
@@ -103,24 +112,21 @@ class Wire(asyncio.Protocol):
 
     async def more(self, until: float) -> bool:
         """Waits until more has come in; false at the end. Raises `LostError`, `LateError`."""
-        if self._ended:
-            if self._lost is not None:
-                raise LostError from self._lost
-            return False
-        if self._paused_reading:
-            self._paused_reading = False
-            self._open.resume_reading()
         before = len(self._buffer)
-        waiter = self._reader = self._loop.create_future()
-        alarm = self._loop.call_at(until, _expire, waiter)
-        try:
-            await waiter
-        finally:
-            alarm.cancel()
-            self._reader = None
-        if len(self._buffer) > before:
-            return True
-        return await self.more(until)  # the end
+        while len(self._buffer) == before:
+            if self._ended:
+                if self._lost is not None:
+                    raise LostError from self._lost
+                return False
+            self._resume()
+            waiter = self._reader = self._loop.create_future()
+            alarm = self._loop.call_at(until, _expire, waiter)
+            try:
+                await waiter
+            finally:
+                alarm.cancel()
+                self._reader = None
+        return True
 
     def take(self, most: int) -> bytes:
         """Takes so many bytes at most of what has come in."""
@@ -130,9 +136,8 @@ class Wire(asyncio.Protocol):
         else:
             taken = bytes(self._buffer[:most])
             del self._buffer[:most]
-        if self._paused_reading and len(self._buffer) <= _HIGH // 2 and not self._gone:
-            self._paused_reading = False
-            self._open.resume_reading()
+        if self._paused and len(self._buffer) <= _HIGH // 2:
+            self._resume()
         return taken
 
     async def some(self, most: int, until: float) -> bytes:
@@ -147,55 +152,60 @@ class Wire(asyncio.Protocol):
         """Sends, without waiting. Raises `LostError`."""
         if self._gone:
             raise LostError from self._lost
-        self._open.write(data)
+        self._open.write(data if self._layer is None else self._layer.encrypted(data))
 
     async def drain(self, until: float) -> None:
         """Waits until more may be sent. Raises `LostError`, `LateError`."""
-        if self._gone:
-            raise LostError from self._lost
-        if self._writable:
-            return
-        waiter = self._writer = self._loop.create_future()
-        alarm = self._loop.call_at(until, _expire, waiter)
-        try:
-            await waiter
-        finally:
-            alarm.cancel()
-            self._writer = None
+        while not (self._writable or self._gone):
+            waiter = self._writer = self._loop.create_future()
+            alarm = self._loop.call_at(until, _expire, waiter)
+            try:
+                await waiter
+            finally:
+                alarm.cancel()
+                self._writer = None
         if self._gone:
             raise LostError from self._lost
 
     def finish(self) -> None:
-        """Says that no more will be sent."""
+        """Says that no more will be sent; more may be read."""
         if self._gone:
             return
-        if self._secure:
-            self._open.close()
-        elif self._open.can_write_eof():
+        if self._layer is not None:
+            self._open.write(self._layer.farewell())
+        if self._open.can_write_eof():
             self._open.write_eof()
 
     # ---- the connection itself ----
 
-    async def secure(self, context: ssl.SSLContext, *, within: float) -> ssl.SSLObject:
-        """Goes on in TLS, as the server. Raises `OSError` (`ssl.SSLError`) and `LostError`."""
-        self._secure = True
-        transport = await self._loop.start_tls(
-            self._open, self, context, server_side=True, ssl_handshake_timeout=within
-        )
-        if transport is None:
-            raise LostError
-        self._transport = transport
-        # what was told of the plain connection does not hold for this one
-        self._writable = True
-        return cast("ssl.SSLObject", transport.get_extra_info("ssl_object"))
+    async def secure(
+        self, context: ssl.SSLContext, until: float, *, server_hostname: str | None = None
+    ) -> None:
+        """Goes on in TLS: as the server, or as the client of `server_hostname`.
 
-    def secured(self) -> None:
-        """Notes that the connection was opened in TLS."""
-        self._secure = True
+        Raises `ssl.SSLError`, `LostError` and `LateError`.
+        """
+        layer = _Layer(context, server_hostname)
+        while True:
+            layer.incoming.write(self.take(_RECORDS))
+            try:
+                done = layer.shake()
+            finally:
+                if (answer := layer.outgoing.read()) and not self._gone:
+                    self._open.write(answer)  # an alert, if it failed
+            if done:
+                break
+            if not self._buffer and not await self.more(until):
+                raise LostError
+        layer.incoming.write(self.take(len(self._buffer)))
+        self._layer = layer
+        self._decrypt(b"")
 
     def close(self) -> None:
         """Closes once all is sent."""
         if self._transport is not None:
+            if self._layer is not None and not self._gone:
+                self._open.write(self._layer.farewell())
             self._transport.close()
 
     def abort(self) -> None:
@@ -223,9 +233,81 @@ class Wire(asyncio.Protocol):
         assert self._transport is not None  # noqa: S101  # nobody has a wire before it is made
         return self._transport
 
-    def _wake_reader(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+    def _resume(self) -> None:
+        if self._paused and not self._gone:
+            self._paused = False
+            self._open.resume_reading()
+
+    def _decrypt(self, data: bytes) -> None:
+        layer = self._layer
+        assert layer is not None  # noqa: S101
+        if layer.over:
+            return
+        try:
+            self._ended = layer.decrypt(data, self._buffer) or self._ended
+        except ssl.SSLError as error:
+            self._ended, self._lost = True, error
+            self.abort()
+        if answer := layer.outgoing.read():
+            self._open.write(answer)
+
+
+class _Layer:
+    """TLS between the bytes of a connection and those of its user."""
+
+    def __init__(self, context: ssl.SSLContext, server_hostname: str | None) -> None:
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.over = False
+        """Whether no more is said here: what still comes in is not looked at."""
+        self._tls = context.wrap_bio(
+            self.incoming,
+            self.outgoing,
+            server_side=server_hostname is None,
+            server_hostname=server_hostname,
+        )
+
+    def shake(self) -> bool:
+        """Goes on with the handshake; whether it is done."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    def decrypt(self, data: bytes, into: bytearray) -> bool:
+        """Whether the peer has said that this was all."""
+        if data:
+            self.incoming.write(data)
+        try:
+            while piece := self._tls.read(_RECORDS):
+                into += piece
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLZeroReturnError:
+            pass
+        return True
+
+    def encrypted(self, data: bytes) -> bytes:
+        """The records that carry it."""
+        if data:
+            left = memoryview(data)
+            while left:
+                left = left[self._tls.write(left) :]
+        return self.outgoing.read()
+
+    def farewell(self) -> bytes:
+        """The record that says that this was all; nothing the second time."""
+        if self.over:
+            return b""
+        self.over = True
+        with contextlib.suppress(ssl.SSLError):  # the peer has not said so: nobody waits for that
+            self._tls.unwrap()
+        return self.outgoing.read()
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
 
 
 def _expire(waiter: asyncio.Future[None]) -> None:

@@ -1,0 +1,134 @@
+"""The egress proxy's listener."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from catalogue.host_list import HostList
+from chassis.errors import CannotStartError
+from chassis.settings import host_and_port
+from services.vault_proxy.proxy.connection import Connection
+from services.vault_proxy.proxy.dial import AnyAddress, JudgingDialler
+from services.vault_proxy.proxy.egress import Egress
+from services.vault_proxy.proxy.limits import Limits
+from services.vault_proxy.proxy.meter import Meter
+from services.vault_proxy.proxy.tls import PROTOCOLS, Leaves
+from services.vault_proxy.proxy.upstream import Upstreams
+from services.vault_proxy.proxy.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from prometheus_client import CollectorRegistry
+
+    from chassis.clock import Clock
+    from services.vault_proxy.domain.ports import Addresses, Audit, GitProxy, Sessions
+    from services.vault_proxy.proxy.dial import Resolve
+
+UNIX: Final = "unix:"
+_BACKLOG: Final = 512
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the proxy is made of, besides its own wires."""
+
+    sessions: Sessions
+    addresses: Addresses
+    audit: Audit
+    git: GitProxy
+    resolve: Resolve
+    trust: ssl.SSLContext
+    """What servers' certificates are verified with; used by nothing else."""
+    opaque: HostList
+    registry: CollectorRegistry
+    clock: Clock
+    limits: Limits = field(default_factory=Limits)
+
+
+@asynccontextmanager
+async def serving(listen: str, parts: Parts) -> AsyncIterator[str]:
+    """Serves sandboxes at `host:port` or `unix:/path` until it is left; gives the address.
+
+    Connections that are open then are cut: what is not finished was not done. Raises
+    `CannotStartError` for an address that cannot be listened on.
+    """
+    parts.trust.set_alpn_protocols(PROTOCOLS)
+    upstreams = Upstreams(
+        JudgingDialler(parts.addresses, parts.resolve),
+        JudgingDialler(AnyAddress(), parts.resolve),
+        parts.trust,
+        connect_seconds=parts.limits.connect_seconds,
+    )
+    egress = Egress(
+        sessions=parts.sessions,
+        git=parts.git,
+        audit=parts.audit,
+        upstreams=upstreams,
+        leaves=Leaves(parts.clock.now),
+        opaque=parts.opaque,
+        limits=parts.limits,
+        meter=Meter(parts.registry),
+        now=parts.clock.now,
+    )
+    connections: set[asyncio.Task[None]] = set()
+    async with asyncio.TaskGroup() as group:
+
+        def begin(wire: Wire) -> None:
+            if len(connections) >= parts.limits.connections:
+                _log.warning("too_many_connections", most=parts.limits.connections)
+                wire.abort()
+                return
+            task = group.create_task(_serve(wire, egress))
+            connections.add(task)
+            task.add_done_callback(connections.discard)
+
+        server, address = await _listen(listen, lambda: Wire(begin))
+        try:
+            yield address
+        finally:
+            server.close()
+            for task in connections:
+                task.cancel()
+            upstreams.close()
+            if listen.startswith(UNIX):
+                Path(listen.removeprefix(UNIX)).unlink(missing_ok=True)  # noqa: ASYNC240
+
+
+async def _serve(wire: Wire, egress: Egress) -> None:
+    egress.meter.opened(1)
+    try:
+        await Connection(wire, egress).run()
+    except Exception:  # noqa: BLE001  # one connection's, and not the others'
+        _log.exception("connection_failed")  # closed by now, as whatever fails is
+    finally:
+        egress.meter.opened(-1)
+
+
+async def _listen(listen: str, wire: Callable[[], Wire]) -> tuple[asyncio.AbstractServer, str]:
+    loop = asyncio.get_running_loop()
+    try:
+        if listen.startswith(UNIX):
+            path = Path(listen.removeprefix(UNIX))
+            server = await loop.create_unix_server(wire, path, backlog=_BACKLOG)
+            path.chmod(0o600)  # noqa: ASYNC240  # whoever can connect still needs a grant
+            return server, listen
+        host, port = host_and_port(listen)
+        server = await loop.create_server(wire, host.strip("[]"), port, backlog=_BACKLOG)
+        name = server.sockets[0].getsockname()
+    except OSError as error:
+        msg = (
+            f"sandboxes cannot be served at {listen} ({error.strerror}): "
+            "DROVER_EGRESS_LISTEN names another address"
+        )
+        raise CannotStartError(msg) from error
+    return server, f"{host}:{name[1]}"

@@ -1,0 +1,157 @@
+"""Connections to servers, kept for the next request of the same session to the same place."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from services.vault_proxy.domain.refusal import Refusal, RefusedError, Why
+from services.vault_proxy.proxy.dial import AddressDeniedError, UnreachableError
+from services.vault_proxy.proxy.wire import LateError, LostError, Wire
+
+if TYPE_CHECKING:
+    from services.vault_proxy.proxy.dial import Dialler
+
+_IDLE_SECONDS: Final = 4.0
+"""Shorter than servers commonly keep an idle connection (Node: 5), so that none is sent into one
+that is being closed."""
+_KEPT: Final = 512
+_KEPT_PER_PLACE: Final = 8
+
+
+class Place(NamedTuple):
+    """Where a connection leads, and for whom: nothing is shared across sessions.
+
+    `operators`: the address is the operator's word, as a git host's is.
+    """
+
+    session_id: str
+    host: str
+    port: int
+    secure: bool
+    operators: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Upstream:
+    """A connection to a server. `reused`: it has carried a request before."""
+
+    place: Place
+    wire: Wire
+    reused: bool = False
+    expiry: asyncio.TimerHandle | None = None
+
+
+class Upstreams:
+    """Opens connections and keeps idle ones, for seconds."""
+
+    def __init__(
+        self, judged: Dialler, operators: Dialler, trust: ssl.SSLContext, *, connect_seconds: float
+    ) -> None:
+        self._judged = judged
+        self._operators = operators
+        self._trust = trust
+        self._seconds = connect_seconds
+        self._idle: dict[Place, list[Upstream]] = {}
+        self._order: OrderedDict[Upstream, None] = OrderedDict()
+
+    async def get(self, place: Place, *, fresh: bool = False) -> Upstream:
+        """A connection. Raises `RefusedError` where there is none to be had."""
+        idle = self._idle.get(place)
+        while idle and not fresh:
+            kept = idle[-1]
+            self._forget(kept)
+            if kept.wire.idle:
+                kept.reused = True
+                return kept
+            kept.wire.abort()
+        return Upstream(place, await self._open(place))
+
+    def keep(self, upstream: Upstream) -> None:
+        """Takes back a connection whose last answer was read to its end."""
+        idle = self._idle.setdefault(upstream.place, [])
+        if not upstream.wire.idle or len(idle) >= _KEPT_PER_PLACE:
+            upstream.wire.close()
+            if not idle:
+                del self._idle[upstream.place]
+            return
+        idle.append(upstream)
+        self._order[upstream] = None
+        loop = asyncio.get_running_loop()
+        upstream.expiry = loop.call_later(_IDLE_SECONDS, self._expire, upstream)
+        if len(self._order) > _KEPT:
+            self._expire(next(iter(self._order)))
+
+    def close(self) -> None:
+        """Closes all that are idle."""
+        for upstream in list(self._order):
+            self._expire(upstream)
+
+    def _expire(self, upstream: Upstream) -> None:
+        self._forget(upstream)
+        upstream.wire.close()
+
+    def _forget(self, upstream: Upstream) -> None:
+        idle = self._idle[upstream.place]
+        idle.remove(upstream)
+        if not idle:
+            del self._idle[upstream.place]
+        self._order.pop(upstream)
+        if upstream.expiry is not None:
+            upstream.expiry.cancel()
+
+    async def _open(self, place: Place) -> Wire:
+        dialler = self._operators if place.operators else self._judged
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._seconds
+        try:
+            connected = await dialler.connect(place.host, place.port, within=self._seconds)
+        except AddressDeniedError as error:
+            raise RefusedError(Refusal(error.reason, error.message)) from error
+        except UnreachableError as error:
+            status = 504 if error.late else 502
+            raise RefusedError(Refusal(error.reason, error.message, status)) from error
+        wire = await _wire(connected)
+        if place.secure:
+            try:
+                await wire.secure(self._trust, until, server_hostname=place.host)
+            except BaseException as error:
+                wire.abort()
+                if (refusal := _handshake_refusal(error, place)) is not None:
+                    raise RefusedError(refusal) from error
+                raise
+        return wire
+
+
+async def _wire(connected: socket.socket) -> Wire:
+    try:
+        _, wire = await asyncio.get_running_loop().create_connection(Wire, sock=connected)
+    except BaseException:
+        connected.close()
+        raise
+    return wire
+
+
+def _handshake_refusal(error: BaseException, place: Place) -> Refusal | None:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Refusal(
+            Why.HOST_UNTRUSTED,
+            f"the certificate of {place.host} is not trusted ({error.verify_message}): the "
+            "operator can add its authority with DROVER_EGRESS_CA_FILE",
+            502,
+        )
+    if isinstance(error, ssl.SSLError):
+        what = error.reason or "it broke off"
+        message = f"no TLS came about with {place.host} ({what}): see whether it speaks TLS there"
+        return Refusal(Why.HOST_UNREACHABLE, message, 502)
+    if isinstance(error, LateError):
+        message = f"{place.host} did not finish its TLS handshake in time: try again later"
+        return Refusal(Why.HOST_TIMEOUT, message, 504)
+    if isinstance(error, LostError):
+        message = f"{place.host} broke off the TLS handshake: see whether it speaks TLS there"
+        return Refusal(Why.HOST_UNREACHABLE, message, 502)
+    return None
