@@ -45,10 +45,18 @@ class Substitution(Protocol):
 
     @property
     def bound(self) -> bool:
-        """Whether the host is bound to a credential of the session.
+        """Whether values may be in the answer; known once `headers` and `body` were called.
 
-        If so, ask for the answer with identity encoding, and refuse one that is encoded all the
-        same with UNREADABLE_ANSWER: nothing can be struck out of it.
+        If so, ask for the answer with identity encoding.
+        """
+        ...
+
+    @property
+    def used(self) -> bool:
+        """Whether a value was put into this request.
+
+        If so, refuse an answer that is encoded all the same with UNREADABLE_ANSWER: nothing can be
+        struck out of it.
         """
         ...
 
@@ -58,14 +66,14 @@ class Substitution(Protocol):
         ...
 
     def headers(self, headers: Headers) -> list[tuple[bytes, bytes]]:
-        """The headers with values for placeholders. Raises `RefusedError`."""
+        """The headers with values for placeholders. Called first. Raises `RefusedError`."""
         ...
 
     def body(self) -> Stream | None:
         """Puts values into the body, or `None` where it passes as it is.
 
-        The length may change: of a body that is substituted the sender counts anew, or sends it
-        chunked.
+        Called for a request with a body, before its headers are sent. The length may change: of a
+        body that is substituted the sender counts anew, or sends it chunked. Raises `RefusedError`.
         """
         ...
 
