@@ -197,6 +197,7 @@ class GrpcHands:
             input=call.arguments,
             environment=self._environment,
             mcp_server_name=call.server,
+            web=call.web,
         )
         limit = time_limit(call)
         deadline = self._clock.monotonic() + limit
@@ -219,7 +220,7 @@ class GrpcHands:
                 _log.info("execute_retried", call_id=call.id, reason=error.reason)
                 pause = error.retry_after or _pause(attempt)
             else:
-                if response.verdict == VERDICT_COMPLETED and not call.server:
+                if response.verdict == VERDICT_COMPLETED and not (call.server or call.web):
                     self._warm.note(self._session_id)
                 return _outcome(response)
             await asyncio.sleep(min(pause, remaining))

@@ -1,7 +1,8 @@
 """What a session has cost at list prices, and whether its budget lets it ask the model again.
 
-Counted from the log alone and exact: tokens by model and rate, and the time in `running` up to the
-last event that tells one (EVENTS §12). Costs are whole pico-dollars, a trillion to the dollar.
+Counted from the log alone and exact: tokens by model and rate, searches, and the time in `running`
+up to the last event that tells one (EVENTS §12). Costs are whole pico-dollars, a trillion to the
+dollar.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LARGEST: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """List cost in pico-dollars: of the tokens alone, and with the session's running time."""
+    """List cost in pico-dollars: of the tokens alone, and with searches and running time."""
 
     tokens: int
     total: int
@@ -68,7 +69,8 @@ def cost(usage: UsageTotals, at: float, models: Catalogue) -> Cost | None:
         )
         tokens += sum(count * each for count, each in zip(counted, prices, strict=True))
     running = round(usage.active_at(at) * _MICROS) * models.rates.running_hour // _HOUR_SECONDS
-    return Cost(tokens, tokens + running)
+    searches = usage.searches * models.rates.thousand_searches * _MICROS // 1000
+    return Cost(tokens, tokens + searches + running)
 
 
 def _price(model: Model, rate: str) -> Price | None:

@@ -15,6 +15,7 @@ from services.brain.domain.transcript import Result
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from drover.agent.v1.tool_pb2 import WebSettings
     from drover.event.v1.agent_event_pb2 import (
         AgentCustomToolUse,
         AgentMcpToolResult,
@@ -68,6 +69,9 @@ class Call:
     # The MCP server whose tool it is, and the server's own name of that.
     server: str = ""
     tool: str = ""
+    # What a call of a web tool goes by, and why it may not be made, whoever allows it.
+    web: WebSettings | None = None
+    barred: str = ""
     result: Result | None = None
 
     @property
@@ -85,11 +89,19 @@ class Call:
         if not self.asked:
             return
         self.asked = False
-        if allowed:
+        if allowed and self.barred:
+            self.answerer, self.refusal = Answerer.HARNESS, self.barred
+        elif allowed:
             self.answerer = Answerer.WORKER if self.hosted else Answerer.HANDS
         else:
             self.answerer = Answerer.HARNESS
             self.refusal = f"{_denied(self.tool or self.name)} {deny_message}".rstrip()
+
+    def browse(self, settings: WebSettings, barred: str) -> None:
+        """Is a call of a web tool, which goes by `settings`; `barred` says why it may not be."""
+        self.web, self.barred = settings, barred
+        if barred and self.answerer is Answerer.HANDS:
+            self.answerer, self.refusal = Answerer.HARNESS, barred
 
     def resolve(self, event_id: str, contents: Iterable[ContentBlock], *, is_error: bool) -> None:
         """Takes the result that the event `event_id` tells of."""

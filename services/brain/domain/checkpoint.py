@@ -14,6 +14,7 @@ from services.brain.domain.calls import Answerer, Call
 from services.brain.domain.codec import Codec, CodecError
 from services.brain.domain.context import Context
 from services.brain.domain.instructions import Instructions
+from services.brain.domain.links import Links
 from services.brain.domain.policy import Permission, Permissions, Remote
 from services.brain.domain.servers import Server, Servers
 from services.brain.domain.state import State, Status
@@ -30,6 +31,7 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     Answerer,
     Context,
     Instructions,
+    Links,
     Permission,
     Permissions,
     Remote,

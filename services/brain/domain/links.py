@@ -158,10 +158,9 @@ def _trimmed(text: str) -> str:
     for place, character in enumerate(text):
         if character in "([":
             opened.append(character)
-        elif character in _CLOSING:
-            if not opened or opened.pop() != _CLOSING[character]:
-                text = text[:place]
-                break
+        elif character in _CLOSING and (not opened or opened.pop() != _CLOSING[character]):
+            text = text[:place]
+            break
     return text.rstrip(_TRAILING)
 
 

@@ -31,8 +31,7 @@ SANDBOX_TOOLS: Final = ("bash", "read", "write", "edit", "glob", "grep")
 """The built-in tools that run in a hand, in the order in which the model is told of them."""
 
 WEB_TOOLS: Final = ("web_fetch", "web_search")
-"""Built-in tools that this release knows by name but does not offer."""
-
+"""The built-in tools that show the web: no sandbox runs them, and no worker."""
 
 BUILT_IN: Final = (*SANDBOX_TOOLS, *WEB_TOOLS, HISTORY_TOOL)
 """Names that mean a tool of the harness, whether the agent has it or not."""
@@ -89,6 +88,12 @@ class Permissions:
         return tuple(name for name in SANDBOX_TOOLS if self.by_name.get(name) in runnable)
 
     @property
+    def web(self) -> tuple[str, ...]:
+        """The web tools that the model is told of."""
+        runnable = (Permission.ALLOW, Permission.ASK, Permission.AUTO)
+        return tuple(name for name in WEB_TOOLS if self.by_name.get(name) in runnable)
+
+    @property
     def history(self) -> bool:
         """Whether the model may look into the session's log."""
         return self.by_name.get(HISTORY_TOOL) is Permission.ALLOW
@@ -129,6 +134,8 @@ def _toolset(toolset: AgentToolset) -> dict[str, Permission]:
     enabled = defaults.enabled if defaults.HasField("enabled") else True
     default = of_policy(defaults.permission_policy, Permission.ALLOW)
     by_name = dict.fromkeys(SANDBOX_TOOLS, default if enabled else Permission.DISABLED)
+    # Settled with the session's copy of its agent: those that are not enabled are not among them.
+    by_name.update((name, default) for name in WEB_TOOLS if name in toolset.web_tools)
     for config in toolset.configs:
         if config.name not in by_name:
             continue

@@ -13,8 +13,9 @@ from drover.agent.v1.agent_pb2 import SessionAgent
 from drover.event.v1.event_pb2 import Event
 from drover.event.v1.session_event_pb2 import RETRY_STATUS_TYPE_RETRYING, RefusalDetails
 from drover.event.v1.user_event_pb2 import CONFIRMATION_RESULT_ALLOW
-from services.brain.domain import budget, calls, content, errors, words
+from services.brain.domain import budget, calls, content, errors, web, words
 from services.brain.domain.context import OVERFLOW, WITHHELD
+from services.brain.domain.policy import WEB_TOOLS
 from services.brain.domain.state import State, Status, adopt, review
 from services.brain.domain.usage import UsageTotals
 
@@ -64,11 +65,13 @@ def correct(state: State, event: Event) -> None:
     before = call.result
     answer = calls.answer_in(event)
     call.resolve(event.id, answer.content, is_error=answer.is_error)
+    _shown(state, call, event)
     state.transcript.replace(before, call.result)
 
 
 def _user_message(state: State, event: Event, _at: float) -> None:
     words.remember(state.words, words.USER, words.spoken(event.user_message.content))
+    state.links.user(event.user_message.content)
     blocks = content.blocks(event.user_message.content) or [content.text_block(EMPTY)]
     if any(call.open for call in state.calls.values()):
         state.deferred.extend(blocks)
@@ -111,12 +114,23 @@ def _result(state: State, event: Event, _at: float) -> None:
         return
     answer = calls.answer_in(event)
     call.resolve(event.id, answer.content, is_error=answer.is_error)
+    _shown(state, call, event)
     results = [call.result for call in state.calls.values()]
     # In the model's order, however the results came: the same log gives the same bytes.
     finished = [result for result in results if result is not None]
     if len(finished) == len(results):
         state.transcript.add("user", *finished, *state.deferred)
         state.deferred = []
+
+
+def _shown(state: State, call: Call, event: Event) -> None:
+    """Keeps the URLs that a result shows, where they count, and counts searches."""
+    if event.HasField("user_custom_tool_result"):
+        state.links.client(call.name, event.user_custom_tool_result.content)
+    elif call.web is not None and not event.agent_tool_result.is_error:
+        # An error says no more than what the model has asked for itself.
+        state.links.server(call.name, event.agent_tool_result.content)
+        state.usage.searches += call.name == web.SEARCH
 
 
 def _thinking(state: State, event: Event, _at: float) -> None:
@@ -135,7 +149,10 @@ def _message(state: State, event: Event, _at: float) -> None:
 def _tool_use(state: State, event: Event, _at: float) -> None:
     custom = state.permissions.by_name
     use = event.agent_tool_use
-    _call(state, calls.from_tool_use(event.id, use, custom, self_hosted=state.self_hosted))
+    call = calls.from_tool_use(event.id, use, custom, self_hosted=state.self_hosted)
+    if call.name in WEB_TOOLS:
+        web.browse(call, state.agent.tools, state.links)
+    _call(state, call)
 
 
 def _mcp_tool_use(state: State, event: Event, _at: float) -> None:

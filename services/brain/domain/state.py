@@ -11,6 +11,7 @@ from services.brain.domain.budget import cap_of
 from services.brain.domain.codec import DERIVED
 from services.brain.domain.context import HISTORY_KEY, Context
 from services.brain.domain.instructions import Instructions
+from services.brain.domain.links import Links
 from services.brain.domain.servers import Servers
 from services.brain.domain.transcript import Transcript
 from services.brain.domain.usage import UsageTotals
@@ -69,6 +70,8 @@ class State:
     called: list[str] = field(default_factory=list)
     # What the agent's MCP servers offer.
     servers: Servers = field(default_factory=Servers)
+    # The URLs that it was shown, which web_fetch may ask for.
+    links: Links = field(default_factory=Links)
     # What has been told to have gone wrong beside, since the session last began to run.
     told: list[bytes] = field(default_factory=list)
     # What people have said (`words.py`).

@@ -26,6 +26,7 @@ class UsageTotals:
     cache_read: int = 0
     cache_5m: int = 0
     cache_1h: int = 0
+    searches: int = 0
     active_seconds: float = 0.0
     running_since: float | None = None
     latest: float = 0.0
@@ -94,6 +95,8 @@ class UsageTotals:
                 ephemeral_5m_input_tokens=self.cache_5m,
                 ephemeral_1h_input_tokens=self.cache_1h,
             ),
-            server_tool_use=ServerToolUsage(web_search_requests=0, web_fetch_requests=0),
+            server_tool_use=ServerToolUsage(
+                web_search_requests=self.searches, web_fetch_requests=0
+            ),
             active_seconds=round(self.active_at(at), 3),
         )

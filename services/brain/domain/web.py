@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from drover.agent.v1.tool_pb2 import AgentToolConfig, Tool
+    from services.brain.domain.calls import Call
     from services.brain.domain.links import Links
 
 FETCH: Final = "web_fetch"
@@ -29,7 +30,7 @@ _UNSEEN: Final = (
 )
 
 
-def settings(tools: Iterable[Tool], name: str) -> WebSettings:
+def _settings(tools: Iterable[Tool], name: str) -> WebSettings:
     """What calls of the web tool `name` go by."""
     config = _config(tools, name)
     if config is None:
@@ -42,7 +43,14 @@ def settings(tools: Iterable[Tool], name: str) -> WebSettings:
     )
 
 
-def barred(arguments: str, tools: Iterable[Tool], links: Links) -> str:
+def browse(call: Call, tools: Iterable[Tool], links: Links) -> None:
+    """Makes `call` one of a web tool, by the agent's `tools` and the URLs it was shown before."""
+    tools = tuple(tools)
+    why = _barred(call.arguments, tools, links) if call.name == FETCH else ""
+    call.browse(_settings(tools, call.name), why)
+
+
+def _barred(arguments: str, tools: Iterable[Tool], links: Links) -> str:
     """Why a call of web_fetch may not be made in this session; empty where it may.
 
     `arguments` is the input's JSON, `links` are the URLs that the session was shown before.

@@ -53,7 +53,8 @@ class MinimalHarness:
         model = self._models.of(agent.model.id)
         customs = [tool.custom for tool in agent.tools if tool.HasField("custom")]
         remotes = state.servers.offered(agent)
-        tools = toolset.definitions(state.permissions.offered, customs, remotes)
+        shown = (*state.permissions.offered, *state.permissions.web)
+        tools = toolset.definitions(shown, customs, remotes)
         parts = [options.head(agent.model, model, self._max_output_tokens, think=False)]
         if tools:
             parts.append(b',"tools":[%b]' % b",".join(tools))

@@ -167,7 +167,8 @@ class StandardHarness:
         customs = [tool.custom for tool in agent.tools if tool.HasField("custom")]
         offered = state.permissions.offered
         remotes = state.servers.offered(agent)
-        tools = toolset.definitions(offered, customs, remotes, history=state.permissions.history)
+        shown = (*offered, *state.permissions.web)
+        tools = toolset.definitions(shown, customs, remotes, history=state.permissions.history)
         if not tools and state.called:
             # The API takes no calls in a conversation without tools.
             tools = [toolset.gone(name) for name in state.called]
