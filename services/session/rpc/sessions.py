@@ -18,6 +18,7 @@ from services.session.domain import budget, lifecycle, resources, update, view
 from services.session.domain.ports import About
 from services.session.domain.session import SessionDetails
 from services.session.domain.support import check_environment
+from services.session.domain.web_domains import check_web_domains
 from services.session.rpc.once import Once
 from services.session.rpc.parts import ref
 
@@ -48,6 +49,7 @@ class SessionsRpc(SessionServiceServicer):
         refuse_archived(environment)
         check_environment(environment)
         resources.check_environment(mounted, environment.config)
+        check_web_domains(agent, environment.config)
         cap = None
         if request.HasField("budget"):
             cap = budget.cents(request.budget)
@@ -106,6 +108,7 @@ class SessionsRpc(SessionServiceServicer):
             before = await parts.store.read(lambda tx: lifecycle.read(tx, session))
             update.check_agent_free(before)
             revised = await parts.registry.revise(before.details.agent, request.agent)
+            check_web_domains(revised, before.details.environment)
             change = update.Change(request, revised, before.details.agent)
 
         def write(tx: Transaction) -> tuple[pb.UpdateSessionResponse, News]:
