@@ -158,4 +158,5 @@ def _resolved(path: str) -> str:
             del kept[-1:]
         elif name not in ("", "."):
             kept.append(name)
-    return "/" + "/".join(kept)
+    closed = path.endswith("/") and kept
+    return "/" + "/".join(kept) + ("/" if closed else "")
