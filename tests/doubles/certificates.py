@@ -41,6 +41,11 @@ class Authority:
         )
         self.certificate = made.public_bytes(serialization.Encoding.PEM).decode()
 
+    @property
+    def key(self) -> str:
+        """Its own key, in PEM."""
+        return _plain(self._key)
+
     def leaf(self, host: str) -> str:
         """A host's key and certificate, in PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
@@ -58,12 +63,15 @@ class Authority:
             )
             .sign(self._key, hashes.SHA256())
         )
-        plain = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        return (plain + made.public_bytes(serialization.Encoding.PEM)).decode()
+        return _plain(key) + made.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _plain(key: ec.EllipticCurvePrivateKey) -> str:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    ).decode()
 
 
 def _named(host: str) -> x509.GeneralName:

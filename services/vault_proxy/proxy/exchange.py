@@ -27,6 +27,7 @@ from services.vault_proxy.proxy.wire import LateError, LostError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from services.vault_proxy.domain.ports import Stream
     from services.vault_proxy.domain.verdict import GitAnswer
     from services.vault_proxy.proxy.egress import Egress
     from services.vault_proxy.proxy.parse import RequestHead, ResponseHead
@@ -69,7 +70,7 @@ class Exchange:
         self._begun = self._loop.time()
         self._recorded = 0
         self._incoming = _request_body(head, client)
-        self._stream = way.body() if head.has_body else None
+        self._stream: Stream | None = None
         self._upload_error: Exception | None = None
         self.answered = False
         """Whether the client has been sent the beginning of an answer."""
@@ -87,7 +88,7 @@ class Exchange:
         upstream = await self._egress.upstreams.get(self._way.place)
         whole = False
         try:
-            fields = await self._way.fields(self._head.fields)
+            fields, self._stream = await self._way.out(self._head)
             await self._record(first=True)
             beginning = await self._beginning(fields)
             upstream, answer, upload = await self._asking(upstream, beginning)

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from services.vault_proxy.domain.ports import GitProxy, SessionPolicy, Stream
     from services.vault_proxy.domain.target import Target
     from services.vault_proxy.domain.verdict import GitRoute, Use
-    from services.vault_proxy.proxy.parse import Fields, ResponseHead
+    from services.vault_proxy.proxy.parse import Fields, RequestHead, ResponseHead
 
 _ENCODING: Final = b"content-encoding"
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 _NOT_IDENTITY: Final = frozenset({b"accept-encoding", b"sec-websocket-extensions"})
 """What asks for an answer in which nothing could be found."""
 
@@ -35,12 +36,11 @@ class Way(Protocol):
         """Credentials that were asked for so far."""
         ...
 
-    async def fields(self, fields: Fields) -> Fields:
-        """The request's fields as they go out, `Host` first. Raises `RefusedError`."""
-        ...
+    async def out(self, head: RequestHead) -> tuple[Fields, Stream | None]:
+        """The request's fields as they go out, and what rewrites its body.
 
-    def body(self) -> Stream | None:
-        """What rewrites the request's body."""
+        Raises `RefusedError`.
+        """
         ...
 
     def answer(self, head: ResponseHead) -> GitAnswer:
@@ -70,25 +70,27 @@ class PlainWay:
         """As the port says."""
         return self._substitution.uses
 
-    async def fields(self, fields: Fields) -> Fields:
+    async def out(self, head: RequestHead) -> tuple[Fields, Stream | None]:
         """As the port says."""
+        # Whether there is a body is seen by its framing, which is made anew afterwards.
+        framing = [(b"Content-Length", b"%d" % head.length)] if head.length is not None else []
+        if head.chunked:
+            framing = [(b"Transfer-Encoding", b"chunked")]
+        put_in = self._substitution.headers([*head.fields, *framing])
+        fields = [one for one in put_in if one[0].lower() not in _FRAMING]
+        body = self._substitution.body() if head.has_body else None
         sent = [(b"Host", self._host)]
         if self._substitution.bound:
             fields = [one for one in fields if one[0].lower() not in _NOT_IDENTITY]
             sent.append((b"Accept-Encoding", b"identity"))
-        return sent + self._substitution.headers(fields)
-
-    def body(self) -> Stream | None:
-        """As the port says."""
-        return self._substitution.body()
+        return sent + fields, body
 
     def answer(self, head: ResponseHead) -> GitAnswer:
         """As the port says."""
         fields = [one for one in head.fields if one[0].lower() != HEADER]
-        if self._substitution.bound:
+        if self._substitution.used:
             self._must_be_readable(head)
-            fields = self._substitution.answer_headers(fields)
-        return GitAnswer(head.status, fields)
+        return GitAnswer(head.status, self._substitution.answer_headers(fields))
 
     def redaction(self) -> Stream | None:
         """As the port says."""
@@ -102,9 +104,9 @@ class PlainWay:
                 raise RefusedError(
                     Refusal(
                         Why.UNREADABLE_ANSWER,
-                        "the host is bound to a credential and encodes its answer, though it was "
+                        "the host was sent a credential and encodes its answer, though it was "
                         "asked not to: nothing can be struck out of that. Bind the credential to "
-                        "hosts that answer as they are asked.",
+                        "hosts that answer as they are asked",
                         502,
                     )
                 )
@@ -125,13 +127,9 @@ class GitWay:
         )
         self.uses: Sequence[Use] = ()
 
-    async def fields(self, fields: Fields) -> Fields:
-        """As the port says."""
-        return await self._git.request(self._facts, self._route, fields)
-
-    def body(self) -> Stream | None:
-        """As it is."""
-        return None
+    async def out(self, head: RequestHead) -> tuple[Fields, Stream | None]:
+        """As the git proxy says; the body as it is."""
+        return await self._git.request(self._facts, self._route, head.fields), None
 
     def answer(self, head: ResponseHead) -> GitAnswer:
         """As the git proxy says."""
