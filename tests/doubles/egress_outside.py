@@ -25,7 +25,6 @@ from services.hands.egress.network import Network
 from services.hands.egress.proxy import ProxyAddress
 from tests.doubles.certificates import Authority
 
-
 Head = tuple[str, str, dict[str, str]]
 """A method, a target and headers."""
 
@@ -69,19 +68,22 @@ class Granter:
 
 
 class Outside:
-    """The proxy, listening at `path`. `sessions` are those whose grants connections came with."""
+    """The proxy. `sessions` are those whose grants connections came with, `targets` where to.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    `pages` are what is answered instead, by host and path.
+    """
+
+    def __init__(self, *, most: int = 128) -> None:
         self.granter = Granter()
         self.sessions: list[str] = []
         self.targets: list[str] = []
-        self.most = 128
+        self.pages: dict[str, bytes] = {}
+        self.most = most
         self.metrics = EgressMetrics()
-        self.redacted: dict[str, str] = {}
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.StreamWriter] = set()
-        self._files = tempfile.TemporaryDirectory()
+        self.files = tempfile.TemporaryDirectory()
+        self.path = Path(self.files.name) / "proxy"
 
     async def network(self, directory: Path, tasks: asyncio.TaskGroup) -> Network:
         network = Network(
@@ -107,6 +109,10 @@ class Outside:
         for writer in [*self._connections]:
             writer.transport.abort()
         self.path.unlink(missing_ok=True)
+
+    def reached(self, host: str) -> bool:
+        """Whether any connection asked for a host."""
+        return any(host in target for target in self.targets)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
@@ -138,7 +144,7 @@ class Outside:
         await self._answer(reader, writer, "", head)
 
     def _context(self, session_id: str, host: str) -> ssl.SSLContext:
-        file = Path(self._files.name) / f"{session_id}-{host}.pem"
+        file = Path(self.files.name) / f"{session_id}-{host}.pem"
         if not file.exists():
             file.write_text(self.granter.authority(session_id).leaf(host))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -155,11 +161,11 @@ class Outside:
             return
         body = await reader.readexactly(length)
         told: dict[str, Any] = {"host": host, "method": method, "path": path, "headers": headers}
-        text = json.dumps({**told, "body": len(body)})
-        for placeholder, shown in self.redacted.items():
-            text = text.replace(placeholder, shown)
-        head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(text)}"
-        writer.write(f"{head}\r\n\r\n{text}".encode())
+        page, kind = self.pages.get(host + path), "text/html"
+        if page is None:
+            page, kind = json.dumps({**told, "body": len(body)}).encode(), "application/json"
+        shown = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {len(page)}\r\n\r\n"
+        writer.write(shown.encode() + page)
         await writer.drain()
 
 
@@ -182,11 +188,12 @@ async def _download(writer: asyncio.StreamWriter) -> None:
 
 
 @asynccontextmanager
-async def running_outside(path: Path) -> AsyncIterator[Outside]:
-    """A proxy that listens at `path`, which must be short."""
-    outside = Outside(path)
+async def running_outside(*, most: int = 128) -> AsyncIterator[Outside]:
+    """A proxy that listens."""
+    outside = Outside(most=most)
     await outside.start()
     try:
         yield outside
     finally:
         await outside.stop()
+        outside.files.cleanup()

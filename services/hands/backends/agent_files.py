@@ -12,6 +12,8 @@ from services.hands import runner
 from services.hands.backends import bundle
 
 MAIN_FILE: Final = "main.py"
+FETCH_FILE: Final = "fetch.cjs"
+"""For Node, which is told of it by a variable of the environment."""
 FILTER_FILE: Final = "filter"
 """A system call filter, where the agent's own first process is to install it."""
 # It says that it is up before it imports anything: the host has something to do meanwhile. Then it
@@ -67,6 +69,7 @@ def lay_out(directory: Path, python: str, call_filter: bytes | None = None) -> N
     package.mkdir(parents=True)
     for source in sorted(Path(runner.__path__[0]).glob("*.py")):
         shutil.copyfile(source, package / source.name)
+    shutil.copyfile(Path(runner.__path__[0]) / FETCH_FILE, directory / FETCH_FILE)
     (directory / MAIN_FILE).write_text(_MAIN, encoding="utf-8")
     if call_filter is not None:
         (directory / FILTER_FILE).write_bytes(call_filter)

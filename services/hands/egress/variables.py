@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from services.hands.backends import inside
+from services.hands.backends.agent_files import FETCH_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +47,7 @@ NETWORK: Final = (
         # It adds to what Node has built in.
         "NODE_EXTRA_CA_CERTS": f"{inside.EGRESS_DIRECTORY}/{AUTHORITY}",
         "NODE_USE_ENV_PROXY": "1",
+        "NODE_OPTIONS": f"--require={inside.AGENT_DIRECTORY}/{FETCH_FILE}",
     }
 )
 """The same in every sandbox that has a way out, whose session may not be known yet."""
