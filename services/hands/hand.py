@@ -25,6 +25,7 @@ from services.hands.egress import variables
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from drover.event.v1.session_event_pb2 import SessionError
     from services.hands.backends.port import Sandbox
     from services.hands.domain.toolset import ToolCall
     from services.hands.egress.access import Access
@@ -85,7 +86,8 @@ class Hand:
     `grace` is how many seconds longer than its deadline a call may take before the whole sandbox is
     killed. `lost` is what the next command is to be told of, `backend` the name of what made it,
     `started_at` a monotonic time and `workspace_bytes` its bound, 0 if the installation's default.
-    `access` is its way out, if it has one, which ends with it.
+    `access` is its way out, if it has one, which ends with it. `missing` says what of the session
+    could not be brought into it.
     """
 
     def __init__(
@@ -105,7 +107,13 @@ class Hand:
         self._why_dead: str | None = None
         self._reading = 0
         self.lost = Lost.NOTHING
+        self.missing: tuple[SessionError, ...] = ()
         self.dead = asyncio.Event()
+
+    @property
+    def problems(self) -> tuple[SessionError, ...]:
+        """What the session has to do without, as things are."""
+        return (*(self.access.problems if self.access is not None else ()), *self.missing)
 
     @property
     def busy(self) -> bool:

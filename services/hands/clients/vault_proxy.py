@@ -11,6 +11,7 @@ from chassis.grpc.status import from_rpc_error
 from chassis.secret import Secret
 from drover.vault.v1 import credential_proxy_service_pb2 as pb
 from drover.vault.v1.credential_proxy_service_pb2_grpc import CredentialProxyServiceStub
+from services.hands.domain.repository import Repository
 from services.hands.egress.grants import Grant
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ class VaultProxyClient:
             answer.ca_certificate,
             {one.name: one.placeholder for one in answer.variables},
             tuple(answer.problems),
+            tuple(
+                Repository(one.resource_id, one.url, one.mount_path, one.branch, one.commit)
+                for one in answer.repositories
+            ),
         )
 
     async def revoke(self, session_id: str) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from chassis.secret import Secret
     from drover.event.v1.session_event_pb2 import SessionError
     from services.hands.backends.port import WayOut
+    from services.hands.domain.repository import Repository
     from services.hands.egress.grants import Grant, Grants
     from services.hands.egress.listener import Listener
     from services.hands.egress.place import Place
@@ -62,6 +63,11 @@ class Access:
     def problems(self) -> Sequence[SessionError]:
         """What the session cannot use as things are."""
         return self._told.problems if self._told is not None else ()
+
+    @property
+    def repositories(self) -> Sequence[Repository] | None:
+        """The session's; `None` as long as they are not known."""
+        return self._told.repositories if self._told is not None else None
 
     def listen(self, listener: Listener) -> None:
         """Takes charge of the hand's listener."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from chassis.clock import Clock
     from chassis.secret import Secret
     from drover.event.v1.session_event_pb2 import SessionError
+    from services.hands.domain.repository import Repository
 
 _PAUSE: Final = 0.5
 """Seconds after a failure in which it stands for the next attempt."""
@@ -33,7 +34,7 @@ class Grant:
 
     `renew_at` and `ends_at` are monotonic times. `ca_certificate` (PEM) signs what the sandbox is
     shown in the names of hosts; `variables` are placeholders by the names of their environment
-    variables; `problems` says what cannot be used as things are.
+    variables; `problems` says what cannot be used as things are; `repositories` are the session's.
     """
 
     text: Secret
@@ -42,6 +43,7 @@ class Grant:
     ca_certificate: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     problems: Sequence[SessionError] = ()
+    repositories: Sequence[Repository] = ()
 
 
 class Granter(Protocol):

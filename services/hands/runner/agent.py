@@ -1,8 +1,8 @@
 """The agent's loop: one thread that serves calls from the host over its standard input.
 
 bash runs one command at a time, which the host sees to; reading, writing and editing are done at
-once; searching, and reading large files, in a forked child that can be killed. Everything has a
-deadline.
+once; searching, reading large files and cloning, in a forked child that can be killed. Everything
+has a deadline.
 
 Frames from the host: `hello` once, then `call`, `cancel`, `follow` and `variables`. Frames to the
 host: `ready` once, then one `result` for each call, and while a command is followed `output` before
@@ -36,6 +36,8 @@ _START_PAUSE = 0.01
 _LOOK_SECONDS = 0.05
 _SIGKILL = 9  # `signal` imports `enum`
 _CHUNK = 1024 * 1024
+_CLONE = "clone"  # the hands' own: no model can ask for it
+_FORKED = {"glob", "grep", _CLONE}
 _MOST_DESCRIPTORS = 1024
 
 
@@ -132,7 +134,7 @@ class Agent:
         try:
             if call.tool == "bash":
                 self._bash(call)
-            elif call.tool in {"glob", "grep"} or (
+            elif call.tool in _FORKED or (
                 call.tool == "read" and files.is_large(call.input["file_path"])
             ):
                 self._fork(call)
@@ -301,6 +303,9 @@ class Agent:
 
     def _stop_child(self, fd: int, body: dict[str, Any]) -> None:
         call = self._children[fd]
+        if call.tool == _CLONE:
+            with ignoring(ProcessLookupError):  # it has not come so far as to have a group
+                os.killpg(call.pid, _SIGKILL)
         os.kill(call.pid, _SIGKILL)
         os.waitpid(call.pid, 0)
         self._forget_child(fd)
@@ -353,6 +358,10 @@ def _tool(name: str) -> Callable[..., dict[str, Any]]:
         from services.hands.runner import search  # noqa: PLC0415  # slow to import
 
         return {"glob": search.glob, "grep": search.grep}[name]
+    if name == _CLONE:
+        from services.hands.runner.clone import clone  # noqa: PLC0415  # slow to import
+
+        return clone
     tools: dict[str, Callable[..., dict[str, Any]]]
     tools = {"read": files.read, "write": files.write, "edit": files.edit}
     return tools[name]
@@ -371,6 +380,8 @@ def _serve_child(call: _Call, write_end: int) -> None:
     """The forked child's whole life; never returns."""
     status = 1
     try:
+        if call.tool == _CLONE:
+            os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
             os.dup2(null, fd)

@@ -44,9 +44,10 @@ class RepositoryRules:
             ours = any(_host(url) == host for _, url in _repositories(facts))
             return Verdict() if ours else None
         # No decoding, no dots: what is spelt otherwise is another path.
-        owner, _, rest = target.path.removeprefix("/").partition("/")
+        before, _, path = target.path.partition("/")
+        owner, _, rest = path.partition("/")
         name, _, below = rest.partition("/")
-        if (target.method, below, target.query) not in _ENDPOINTS:
+        if before or (target.method, below, target.query) not in _ENDPOINTS:
             return None
         wanted = f"https://{host}/{owner}/{name.removesuffix('.git')}"
         for resource_id, url in _repositories(facts):

@@ -1,0 +1,1 @@
+"""Repositories that a session's hands begin with."""
