@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
     from storage.schema import Schema
 
-SERVICES: Final = ("registry", "session", "hands")
+SERVICES: Final = ("registry", "session", "vault_proxy", "hands")
 """The services that have a database."""
 
 _SUFFIX: Final = "DATABASE_URL"
+_KEYS: Final = "DROVER_VAULT_"
+"""What settings of the keys of stored secrets begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,11 @@ VARIABLES: Final = frozenset(name for service in SERVICES for name in variables(
 
 def embedded(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment for a stack that keeps everything in its own directory, whatever is set."""
-    return {name: value for name, value in environment.items() if name not in VARIABLES}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in VARIABLES and not name.startswith(_KEYS)
+    }
 
 
 def migrate_all(

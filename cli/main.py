@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from cli import keys
+from cli import keys, vault
 from cli.errors import fail, told_errors
 from cli.options import DEFAULT_DATA, Data, Key, Url
 
@@ -24,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(keys.app, name="keys")
+app.add_typer(vault.app, name="vault")
 
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the API; 0 takes a free one.")]
@@ -51,6 +52,7 @@ class Stored(enum.Enum):
 
     REGISTRY = "registry"
     SESSION = "session"
+    VAULT_PROXY = "vault_proxy"
     HANDS = "hands"
 
 

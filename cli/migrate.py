@@ -21,14 +21,14 @@ def migrate_services(services: Iterable[str], data: Path) -> None:
 
     def tell(database: ServiceDatabase, revision: int) -> None:
         applied[database.service] += 1
-        out.say(f"{database.service:<10} {database.shown}  revision {revision:04} applied")
+        out.say(f"{database.service:<12} {database.shown}  revision {revision:04} applied")
 
     for service in services:
         database = ServiceDatabase.of(service, os.environ, data)
         if not database.exists:
-            out.say(f"{service:<10} {database.shown}  not there: its service makes it")
+            out.say(f"{service:<12} {database.shown}  not there: its service makes it")
             continue
         migrate_all([database], tell)
         if not applied[service]:
             head = database.schema().head
-            out.say(f"{service:<10} {database.shown}  has what this release needs, {head:04}")
+            out.say(f"{service:<12} {database.shown}  has what this release needs, {head:04}")

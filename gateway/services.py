@@ -9,6 +9,11 @@ from chassis.errors import CannotStartError
 from drover.agent.v1 import agent_service_pb2
 from drover.environment.v1 import environment_key_service_pb2, environment_service_pb2
 from drover.session.v1 import resource_service_pb2, session_service_pb2
+from drover.vault.v1 import (
+    vault_audit_service_pb2,
+    vault_credential_service_pb2,
+    vault_service_pb2,
+)
 from drover.work.v1 import work_service_pb2
 
 if TYPE_CHECKING:
@@ -27,6 +32,9 @@ _FILES: Mapping[FileDescriptor, str] = MappingProxyType(
         session_service_pb2.DESCRIPTOR: "session",
         resource_service_pb2.DESCRIPTOR: "session",
         work_service_pb2.DESCRIPTOR: "session",
+        vault_service_pb2.DESCRIPTOR: "vault_proxy",
+        vault_credential_service_pb2.DESCRIPTOR: "vault_proxy",
+        vault_audit_service_pb2.DESCRIPTOR: "vault_proxy",
     }
 )
 

@@ -28,10 +28,13 @@ _MODEL_CLIENT = ("anthropic", "httpcore2", "anyio._backends._asyncio")
 # What speaks to a model needs its credentials; nothing else is given them.
 _MODEL_PREFIXES = ("ANTHROPIC_", "AWS_", "GOOGLE_", "CLOUD_ML_", "CLOUDSDK_")
 _KEY = "DROVER_API_KEY"
+# The keys of stored secrets, and what opens the place where they are.
+_VAULT_KEYS = ("DROVER_VAULT_KEYS", "DROVER_VAULT_TRANSIT_TOKEN")
 # Of these, each process is given its own.
-_OWN = {_KEY, *VARIABLES}
+_OWN = {_KEY, *VARIABLES, *_VAULT_KEYS}
 _METRICS = "DROVER_METRICS_LISTEN"
 _HANDS, _CHECKPOINTS = "hands", "DROVER_HANDS_CHECKPOINTS"
+_VAULT_PROXY = "vault_proxy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +147,11 @@ def _secrets_for(part: Part, environment: Mapping[str, str], key: Secret) -> dic
         return {_KEY: key.open()}
     if part.is_brain:
         return {name: value for name, value in environment.items() if _is_model_access(name)}
-    databases = {
-        name: environment[name]
-        for name in (variables(part.name) if part.name in SERVICES else ())
-        if name in environment
-    }
-    return databases | (_store_access(environment) if part.name == _HANDS else {})
+    names = [*(variables(part.name) if part.name in SERVICES else ())]
+    if part.name == _VAULT_PROXY:
+        names.extend(_VAULT_KEYS)
+    own = {name: environment[name] for name in names if name in environment}
+    return own | (_store_access(environment) if part.name == _HANDS else {})
 
 
 def _store_access(environment: Mapping[str, str]) -> dict[str, str]:

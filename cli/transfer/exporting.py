@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from cli.transfer.service import SessionServiceTarget
+    from cli.transfer.service import ServiceTarget
 
 _RUNNING: Final = frozenset(
     {session_pb2.SESSION_STATUS_RUNNING, session_pb2.SESSION_STATUS_RESCHEDULING}
 )
 
 
-def export_session(target: SessionServiceTarget, session_id: str, output: Path | None) -> None:
+def export_session(target: ServiceTarget, session_id: str, output: Path | None) -> None:
     """Writes a session as lines, to standard output if no file is named.
 
     A file is there whole or not at all. Raises `TransferError` and `OSError`.

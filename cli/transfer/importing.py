@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from cli.transfer.service import SessionServiceTarget
+    from cli.transfer.service import ServiceTarget
     from drover.session.v1 import transfer_pb2
 
 _BATCH_BYTES: Final = 1024 * 1024
@@ -27,7 +27,7 @@ _MAX_RECORD: Final = 60 * 1024 * 1024
 """Bytes of a record that still fit a message."""
 
 
-def import_session(target: SessionServiceTarget, source: Path | None) -> str:
+def import_session(target: ServiceTarget, source: Path | None) -> str:
     """Reads a session from lines, from standard input if no file is named; answers its id.
 
     Raises `TransferError` and `OSError`. Then nothing has been imported.

@@ -1,4 +1,4 @@
-"""The session service of an installation, as an operator reaches it."""
+"""The services of an installation, as an operator reaches them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TransferError(Exception):
-    """An export or import that did not come about; the message says why."""
+    """What an operator asked for and did not come about; the message says why."""
 
 
 DEADLINE: Final = 24 * 3600.0
@@ -32,11 +32,12 @@ DEADLINE: Final = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class SessionServiceTarget:
+class ServiceTarget:
     """Where the service listens, and the secret by which it knows its own."""
 
     address: str
     token: Secret
+    service: str = "session"
 
     @property
     def identity(self) -> tuple[tuple[str, str], ...]:
@@ -46,7 +47,13 @@ class SessionServiceTarget:
 
     @contextmanager
     def opened(self) -> Iterator[SessionServiceStub]:
-        """The service, for the length of the block. Raises `TransferError` for a failed call.
+        """The session service, for the length of the block. Raises as `channel`."""
+        with self.channel() as channel:
+            yield SessionServiceStub(channel)
+
+    @contextmanager
+    def channel(self) -> Iterator[grpc.Channel]:
+        """A channel, for the length of the block. Raises `TransferError` for a failed call.
 
         Its calls block: of an upload that is refused while it still goes on, gRPC's other interface
         forgets why.
@@ -57,28 +64,34 @@ class SessionServiceTarget:
             raise TransferError(str(error)) from None
         with grpc.insecure_channel(where, options=[*options.CHANNEL, *chosen]) as channel:
             try:
-                yield SessionServiceStub(channel)
+                yield channel
             except grpc.RpcError as error:
                 raise self._told(error) from None
 
     def _told(self, error: grpc.RpcError) -> TransferError:
         cause = from_rpc_error(error)
         if cause.reason is Reason.IDENTITY_REFUSED:
-            text = f"the session service at {self.address} does not take this secret: give "
+            text = f"the {self._name} at {self.address} does not take this secret: give "
             return TransferError(f"{text}--token-file, or the right --data")
         if error.code() is grpc.StatusCode.UNAVAILABLE and not error.trailing_metadata():
-            return TransferError(f"the session service does not answer at {self.address}")
+            return TransferError(f"the {self._name} does not answer at {self.address}")
         return TransferError(plain(cause.message))
 
+    @property
+    def _name(self) -> str:
+        return {"session": "session service"}.get(self.service, self.service.replace("_", " "))
 
-def resolve(address: str | None, token_file: Path | None, data: Path) -> SessionServiceTarget:
+
+def resolve(
+    address: str | None, token_file: Path | None, data: Path, service: str = "session"
+) -> ServiceTarget:
     """The service that is named, else that of the stack which runs over the directory `data`.
 
     Raises `NoTargetError` when there is none, or no secret.
     """
     installation = Installation(data)
     if not address:
-        written = installation.address_file("session")
+        written = installation.address_file(service)
         if not written.exists():
             msg = (
                 f"no stack runs over {data}: start it with `drover up`, name another directory "
@@ -90,4 +103,4 @@ def resolve(address: str | None, token_file: Path | None, data: Path) -> Session
     if not file.exists():
         msg = f"no secret at {file}: name the installation's with --token-file or --data"
         raise NoTargetError(msg)
-    return SessionServiceTarget(address, Secret(file.read_text().strip()))
+    return ServiceTarget(address, Secret(file.read_text().strip()), service)

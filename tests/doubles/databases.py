@@ -12,11 +12,12 @@ from sqlalchemy import MetaData
 from services.hands.store.schema import SCHEMA as HANDS
 from services.registry.store.schema import SCHEMA as REGISTRY
 from services.session.store.schema import SCHEMA as SESSION
+from services.vault_proxy.store.schema import SCHEMA as VAULT_PROXY
 from storage import Database, open_database
 from storage.migrate import migrate
 from storage.schema import Schema
 
-SCHEMAS = {schema.service: schema for schema in (REGISTRY, SESSION, HANDS)}
+SCHEMAS = {schema.service: schema for schema in (REGISTRY, SESSION, HANDS, VAULT_PROXY)}
 """What each service keeps."""
 
 _NAMES = itertools.count()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from chassis.secret import Secret
 from cli.transfer.exporting import export_session
-from cli.transfer.service import SessionServiceTarget
+from cli.transfer.service import ServiceTarget
 from tests.e2e.stack import ROOT, Stack, running_stack
 from tests.replay import golden, scenarios
 from tests.replay.golden import GoldenLog
@@ -27,9 +27,9 @@ def record(stack: Stack, scenario: scenarios.Scenario, path: Path) -> None:
     export_session(target(stack), session_id, path)
 
 
-def target(stack: Stack) -> SessionServiceTarget:
+def target(stack: Stack) -> ServiceTarget:
     """The session service of a stack."""
-    return SessionServiceTarget(stack.address("session"), Secret(stack.token))
+    return ServiceTarget(stack.address("session"), Secret(stack.token))
 
 
 def main() -> None:

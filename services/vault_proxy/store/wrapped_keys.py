@@ -20,7 +20,7 @@ from services.vault_proxy.store.tables import CREDENTIALS, INSTALLATION, SESSION
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection, Row, Select, Table
+    from sqlalchemy import Connection, Select, Table
 
     from storage import Database
 
@@ -85,7 +85,7 @@ class SqlWrappedKeys:
             for kind in _PLACES:
                 if len(rows) < limit:
                     query = _stale(kind, current).limit(limit - len(rows))
-                    rows.extend(_row(kind, found) for found in connection.execute(query))
+                    rows.extend(_row(kind, [*found]) for found in connection.execute(query))
             return rows
 
         return await self._database.read(read)
@@ -117,7 +117,7 @@ def _stale(kind: str, current: str) -> Select[Any]:
     return select(*columns).where(table.c.wrapped_with != current)
 
 
-def _row(kind: str, found: Row[Any]) -> WrappedRow:
+def _row(kind: str, found: Sequence[Any]) -> WrappedRow:
     workspace_id, owner_id, ident, key, blob = found
     return WrappedRow(kind, workspace_id, owner_id, ident, WrappedKey(key, blob))
 

@@ -14,7 +14,7 @@ from chassis.secret import Secret
 from cli.target import NoTargetError
 from cli.transfer.exporting import export_session
 from cli.transfer.importing import import_session
-from cli.transfer.service import SessionServiceTarget, TransferError, resolve
+from cli.transfer.service import ServiceTarget, TransferError, resolve
 from drover.session.v1 import lease_pb2, session_service_pb2
 from tests.doubles.session_events import custom_use, idle, message, running, said
 from tests.doubles.session_stack import TOKEN, refusal, running_service
@@ -37,7 +37,7 @@ async def there(tmp_path):
 
 
 def target(service):
-    return SessionServiceTarget(service.address, Secret(TOKEN))
+    return ServiceTarget(service.address, Secret(TOKEN))
 
 
 async def export(service, session_id, file):
@@ -141,10 +141,10 @@ async def test_what_the_service_refuses_is_told_as_it_says_it_amid_an_upload(her
 
 
 async def test_without_the_service_or_its_secret_nothing_is_done(here, tmp_path):
-    nowhere = SessionServiceTarget("127.0.0.1:1", Secret(TOKEN))
+    nowhere = ServiceTarget("127.0.0.1:1", Secret(TOKEN))
     text = await refused(asyncio.to_thread(export_session, nowhere, "sesn_1", tmp_path / "x"))
     assert text.startswith("the session service does not answer at 127.0.0.1:1")
-    stranger = SessionServiceTarget(here.address, Secret("another"))
+    stranger = ServiceTarget(here.address, Secret("another"))
     text = await refused(asyncio.to_thread(export_session, stranger, "sesn_1", tmp_path / "x"))
     assert "does not take this secret" in text
     file = tmp_path / "session.jsonl"

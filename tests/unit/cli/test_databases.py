@@ -49,8 +49,18 @@ def test_url_of_a_database_goes_to_the_services_that_have_one_alone(tmp_path: Pa
         order.name: {value for value in order.environment.values() if "postgresql" in value}
         for order in plan.orders(Installation(tmp_path), shell, Secret("k"))
     }
-    assert {name for name, urls in holders.items() if urls} == {"registry", "session", "hands"}
+    owners = {"registry", "session", "vault_proxy", "hands"}
+    assert {name for name, urls in holders.items() if urls} == owners
     assert holders["registry"] == holders["hands"] == {SERVER}
+    assert public(shell) == {}
+
+
+def test_keys_of_stored_secrets_go_to_the_vault_proxy_alone(tmp_path: Path) -> None:
+    shell = {"DROVER_VAULT_KEYS": "1:key", "DROVER_VAULT_TRANSIT_TOKEN": "hvs.token"}
+    plan = Plan.make(host="127.0.0.1", port=8080, brains=2, ports=range(20_000, 20_006))
+    orders = plan.orders(Installation(tmp_path), shell, Secret("k"))
+    holders = [order.name for order in orders if {*shell} & {*order.environment}]
+    assert holders == ["vault_proxy"]
     assert public(shell) == {}
 
 
@@ -101,11 +111,11 @@ def test_migrate_tells_each_step_once_and_then_that_nothing_is_to_do(
     code, first = invoke("migrate", "--data", str(tmp_path), DROVER_DATABASE_URL=url)
     assert code == 0
     lines = [line.split() for line in first.splitlines()]
-    assert {line[0] for line in lines} == {"registry", "session", "hands"}
+    assert {line[0] for line in lines} == {"registry", "session", "vault_proxy", "hands"}
     assert all(line[-1] == "applied" for line in lines)
     code, second = invoke("migrate", "--data", str(tmp_path), DROVER_DATABASE_URL=url)
     assert code == 0
-    assert second.count("has what this release needs") == 3
+    assert second.count("has what this release needs") == 4
     assert "@" not in first + second
 
 
@@ -127,7 +137,7 @@ def test_migrate_brings_files_up_to_date_and_makes_none(tmp_path: Path) -> None:
     code, output = invoke("migrate", "--data", str(tmp_path))
     assert code == 0
     assert "revision 0001 applied" in output
-    assert output.count("not there: its service makes it") == 2
+    assert output.count("not there: its service makes it") == 3
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".db"] == ["session.db"]
 
 

@@ -1,0 +1,33 @@
+"""`drover vault rotate`: the vault proxy does it; this shows how far it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cli.transfer.service import TransferError, resolve
+from drover.vault.v1.vault_key_service_pb2 import RotateKeysRequest
+from drover.vault.v1.vault_key_service_pb2_grpc import VaultKeyServiceStub
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cli.terminal import Terminal
+
+_SECONDS = 3_600.0
+
+
+def rotate(
+    address: str | None, token_file: Path | None, data: Path, out: Terminal, *, new_key: bool
+) -> None:
+    """Rotates, and says how far it is. Raises `NoTargetError` and `TransferError`."""
+    target = resolve(address, token_file, data, "vault_proxy")
+    last = None
+    with target.channel() as channel:
+        asked = VaultKeyServiceStub(channel).RotateKeys(
+            RotateKeysRequest(new_key=new_key), metadata=target.identity, timeout=_SECONDS
+        )
+        for last in asked:
+            out.say(f"{last.done:,} of {last.total:,} keys are wrapped with {last.key_name}")
+    if last is None:
+        msg = "the vault proxy said nothing of its keys"
+        raise TransferError(msg)

@@ -1,0 +1,1 @@
+"""The vault proxy's gRPC services, one module per service."""
