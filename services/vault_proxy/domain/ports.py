@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from ipaddress import IPv4Address, IPv6Address
 
     from chassis.secret import Secret
@@ -115,6 +114,13 @@ class Sessions(Protocol):
 
     async def of_grant(self, grant: str) -> SessionPolicy:
         """What the grant's session may do, at most a second old. Raises `RefusedError`."""
+        ...
+
+    async def again(self, grant: str) -> SessionPolicy:
+        """The same for a connection that began with the grant while that was good.
+
+        It may have ended by itself since then, not been taken back. Raises `RefusedError`.
+        """
         ...
 
 
@@ -232,16 +238,4 @@ class ToolServers(Protocol):
         self, facts: SessionFacts, server: str, tool: str, arguments: str, call_id: str
     ) -> CallResponse:
         """Calls one of its tools, once. `arguments` is the JSON text of an object."""
-        ...
-
-
-class Revocations(Protocol):
-    """Which grants were ended before their time, durably."""
-
-    async def revoke(self, session_id: str, at: datetime) -> None:
-        """Ends all that were given to the session until `at`."""
-        ...
-
-    async def revoked(self, session_id: str) -> datetime | None:
-        """Until when all are ended, or `None`."""
         ...

@@ -97,6 +97,28 @@ INSTALLATION = Table(
     Column("wrapped_key", LargeBinary, nullable=False),
 )
 
+# Certificate authorities; `asked_at` is when the session was last found to be there.
+SESSION_AUTHORITIES = Table(
+    "session_authorities",
+    METADATA,
+    Column("session_id", String, primary_key=True),
+    Column("workspace_id", String, nullable=False),
+    Column("certificate", LargeBinary, nullable=False),
+    Column("sealed_key", LargeBinary, nullable=False),
+    Column("made_at", BigInteger, nullable=False),
+    Column("asked_at", BigInteger, nullable=False),
+    Index("session_authorities_to_ask_about", "asked_at"),
+)
+
+# Grants that a session was given until then are ended.
+REVOCATIONS = Table(
+    "revocations",
+    METADATA,
+    Column("session_id", String, primary_key=True),
+    Column("until", BigInteger, nullable=False),
+    Index("revocations_by_age", "until"),
+)
+
 # Ids sort by time. Empty texts stand for what does not apply.
 AUDIT = Table(
     "audit",
