@@ -225,6 +225,7 @@ async def _serve(certificate: str, key: str) -> None:
         timeout_graceful_shutdown=0,
     )
     listening = config.bind_socket()
+    listening.listen(128)
     port = listening.getsockname()[1]
     peer = Peer(f"http://localhost:{port}")
     config.app = peer.app()

@@ -1,0 +1,42 @@
+"""What an MCP server may cost: time, bytes, round trips (case I3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds, bytes, characters and counts. What is past a limit is refused, and it is said."""
+
+    connect_seconds: float = 10
+    """To connect, TLS included."""
+    greet_seconds: float = 30
+    """Until a protocol's version is agreed on, the older transport tried."""
+    idle_seconds: float = 120
+    """Without a byte of an answer."""
+    call_seconds: float = 300
+    """For a call or a list, with everything that it takes."""
+    close_seconds: float = 2
+    unused_seconds: float = 60
+    """That a connection is kept for the session's next call."""
+    connections: int = 500
+    """Of all sessions together."""
+    answer_bytes: int = 16 * _MIB
+    stream_bytes: int = 256 * _MIB
+    """Of the older transport's one stream, over its life."""
+    requests: int = 64
+    """HTTP requests that a call may bring about: answers to the server's own requests too."""
+    rounds: int = 8
+    """Times that a call is sent again because the server wants it (`input_required`)."""
+    tools: int = 1_000
+    pages: int = 100
+    name_characters: int = 128
+    description_characters: int = 16_384
+    schema_bytes: int = 128 * _KIB
+    blocks: int = 200
+    image_bytes: int = 5 * _MIB
+    document_bytes: int = 12 * _MIB
