@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from services.brain.domain import policy
+from services.brain.domain import mounts, policy
 from services.brain.domain.budget import cap_of
 from services.brain.domain.codec import DERIVED
 from services.brain.domain.context import HISTORY_KEY, Context
@@ -43,6 +43,8 @@ class State:
     permissions: policy.Permissions
     # The workers of its environment answer the calls of the sandbox's tools.
     self_hosted: bool = False
+    # What is said of the repositories in its sandbox (`mounts.py`).
+    mounts: list[str] = field(default_factory=list)
     seq: int = 0
     status: Status = Status.IDLE
     transcript: Transcript = field(default_factory=Transcript)
@@ -107,6 +109,7 @@ def begin(session: Session) -> State:
         agent=session.agent,
         permissions=_permissions(session.agent, Servers(), trimmed=False),
         self_hosted=session.environment.HasField("self_hosted"),
+        mounts=mounts.described(session),
         copied_seq=session.forked_from.seq,
         budget=cap_of(session.budget) if session.HasField("budget") else None,
     )

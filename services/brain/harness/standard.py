@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from catalogue.models import load
-from services.brain.domain import content, decision, projection
+from services.brain.domain import content, decision, mounts, projection
 from services.brain.domain.decision import Limits
 from services.brain.domain.state import begin
 from services.brain.domain.transcript import CACHE_CONTROL
@@ -177,6 +177,8 @@ class StandardHarness:
         if offered:
             note = WORKER_NOTE if state.self_hosted else SANDBOX_NOTE
             system.append(content.text_block(note))
+            if state.mounts:
+                system.append(content.text_block(mounts.note(state.mounts)))
         # One breakpoint behind whichever comes last covers both.
         for blocks in (system, tools):
             if blocks:
