@@ -1,4 +1,4 @@
-"""The process that reads a page: `python … < {"charset", "base", "limit"} NEWLINE PAGE`.
+"""The process that reads a page: `{"charset", "base", "limit", "seconds"}`, a new line, the page.
 
 What came of it is a line of JSON on standard output. It holds no secret, reaches nothing, and ends
 with more than it may use: a page is written by strangers.
@@ -13,7 +13,6 @@ from typing import Final
 
 from services.vault_proxy.web import charsets, page
 
-CPU_SECONDS: Final = 10
 _MEMORY: Final = 768 << 20
 _FILES: Final = 16
 
@@ -21,12 +20,12 @@ _FILES: Final = 16
 def main() -> None:
     """Reads the page on standard input."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
     head, _, body = sys.stdin.buffer.read().partition(b"\n")
     asked = json.loads(head)
+    resource.setrlimit(resource.RLIMIT_CPU, (asked["seconds"], asked["seconds"]))
     html = charsets.decoded(body, asked["charset"], markup=True)
     found = page.read(html, asked["base"], asked["limit"])
     told = {"title": found.title, "text": found.text, "cut": found.cut}

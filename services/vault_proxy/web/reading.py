@@ -13,7 +13,6 @@ import structlog
 
 from services.vault_proxy.web.failures import Code, WebError
 from services.vault_proxy.web.page import Page
-from services.vault_proxy.web.reader import CPU_SECONDS
 
 # What is in there needs the standard library alone, and none of this process's environment.
 _PROGRAM: Final = (
@@ -21,7 +20,7 @@ _PROGRAM: Final = (
     "from services.vault_proxy.web.reader import main; main()"
 )
 _PACKAGES: Final = Path(__file__).parents[3]
-_SECONDS: Final = 2.0 * CPU_SECONDS
+CPU_SECONDS: Final = 10
 
 _log = structlog.get_logger("vault_proxy.web")
 
@@ -29,14 +28,17 @@ _log = structlog.get_logger("vault_proxy.web")
 class PageReader:
     """Reads HTML, a few pages at a time; others wait."""
 
-    def __init__(self, at_once: int = 4) -> None:
+    def __init__(self, at_once: int = 4, seconds: int = CPU_SECONDS) -> None:
+        """`seconds` are a processor's, for one page."""
         self._free = asyncio.Semaphore(at_once)
+        self._seconds = seconds
 
     async def read(self, html: bytes, *, charset: str, base: str, limit: int) -> Page:
         """What the page says, up to `limit` characters. Raises `WebError`."""
-        asked = json.dumps({"charset": charset, "base": base, "limit": limit}).encode()
+        asked = {"charset": charset, "base": base, "limit": limit, "seconds": self._seconds}
         async with self._free:
-            done = await asyncio.to_thread(_run, asked + b"\n" + html)
+            given = json.dumps(asked).encode() + b"\n" + html
+            done = await asyncio.to_thread(_run, given, 2.0 * self._seconds)
         if done is None:
             _log.warning("page_unreadable", size=len(html))
             raise WebError(Code.TOO_LARGE, "The page is too intricate to be read.")
@@ -44,7 +46,7 @@ class PageReader:
         return Page(told["title"], told["text"], cut=told["cut"])
 
 
-def _run(given: bytes) -> bytes | None:
+def _run(given: bytes, seconds: float) -> bytes | None:
     """What the process wrote; `None` where it was ended."""
     try:
         done = subprocess.run(  # noqa: S603  # this program, and our own arguments
@@ -54,7 +56,7 @@ def _run(given: bytes) -> bytes | None:
             stderr=subprocess.DEVNULL,
             env={},
             cwd="/",
-            timeout=_SECONDS,
+            timeout=seconds,
             check=False,
         )
     except subprocess.TimeoutExpired:
