@@ -70,13 +70,15 @@ class Granter:
 class Outside:
     """The proxy. `sessions` are those whose grants connections came with, `targets` where to.
 
-    `pages` are what is answered instead, by host and path.
+    `pages` are what is answered instead, by host and path. /download is long; what asks for /wait
+    waits until it is cut off, and so do `waiting`.
     """
 
     def __init__(self, *, most: int = 128) -> None:
         self.granter = Granter()
         self.sessions: list[str] = []
         self.targets: list[str] = []
+        self.waiting = 0
         self.pages: dict[str, bytes] = {}
         self.most = most
         self.metrics = EgressMetrics()
@@ -158,6 +160,13 @@ class Outside:
         length = int(headers.get("content-length", "0"))
         if path == "/download":
             await _download(writer)
+            return
+        if path.endswith("/wait"):
+            self.waiting += 1
+            try:
+                await reader.read(1)
+            finally:
+                self.waiting -= 1
             return
         body = await reader.readexactly(length)
         told: dict[str, Any] = {"host": host, "method": method, "path": path, "headers": headers}

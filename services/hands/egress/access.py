@@ -110,7 +110,7 @@ class Access:
             return (await self._open()).text
         except DroverError as error:
             no = refusal.no_access if error.reason in _REFUSED else refusal.no_grant
-            raise RefusedError(no(str(error))) from error
+            raise RefusedError(no(error.message)) from error
 
     def close(self) -> None:
         """Ends it with its sandbox."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _PAUSE: Final = 0.5
 """Seconds after a failure in which it stands for the next attempt."""
 
+_MANY: Final = 1000
 _PASSING: Final = frozenset({Reason.UNAVAILABLE, Reason.DEADLINE_EXCEEDED, Reason.INTERNAL})
 """A grant outlives these: it is good until it ends."""
 
@@ -81,6 +82,7 @@ class Grants:
         self._tasks = tasks
         self._clock = clock
         self._held: dict[tuple[str, str], _Held] = {}
+        self._last: dict[str, float] = {}  # by session: when the last of its grants ends
 
     async def current(self, session_id: str, hand_id: str) -> Grant:
         """A grant that has not ended, of the workspace for which it was first asked.
@@ -118,15 +120,14 @@ class Grants:
 
         What it does not hear of ends by itself within minutes, and is held by nobody.
         """
-        known = [key for key in self._held if key[0] == session_id]
-        for key in known:
+        for key in [key for key in self._held if key[0] == session_id]:
             self.drop(*key)
-        if not known:
+        if self._last.pop(session_id, 0.0) <= self._clock.monotonic():
             return
         try:
             await self._granter.revoke(session_id)
         except DroverError as error:
-            _log.warning("grants_not_revoked", session_id=session_id, reason=str(error))
+            _log.warning("grants_not_revoked", session_id=session_id, reason=error.message)
 
     def _open(self, key: tuple[str, str], held: _Held) -> asyncio.Future[Grant]:
         opening: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
@@ -143,7 +144,9 @@ class Grants:
                 grant = await self._granter.open(*key)
         except Exception as error:  # noqa: BLE001  # whatever it is, the other sessions go on
             failure = error if isinstance(error, DroverError) else _broken()
-            _log.info("no_grant", session_id=key[0], hand_id=key[1], reason=str(error))
+            if failure is not error:
+                _log.exception("grant_not_opened")
+            _log.info("no_grant", session_id=key[0], hand_id=key[1], reason=failure.message)
             held.failure, held.failed_at = failure, self._clock.monotonic()
             if failure.reason not in _PASSING:
                 held.grant = None  # it was taken away
@@ -151,10 +154,18 @@ class Grants:
                 opening.set_exception(failure)
         else:
             held.grant, held.failure = grant, None
+            self._note(key[0], grant)
             if not opening.done():
                 opening.set_result(grant)
         finally:
             held.opening = None
+
+    def _note(self, session_id: str, grant: Grant) -> None:
+        """Has `revoke` know that there is something to revoke, though nobody holds it by then."""
+        self._last[session_id] = max(grant.ends_at, self._last.get(session_id, 0.0))
+        if len(self._last) > _MANY:
+            now = self._clock.monotonic()
+            self._last = {session: end for session, end in self._last.items() if end > now}
 
 
 def _dropped() -> DroverError:
