@@ -186,10 +186,10 @@ def test_definitions_are_made_once(ground: Ground, kind: str, request: Any) -> N
 
 
 def test_a_named_request_is_done_once_however_long_its_client_takes(
-    ground: Ground, effect: Effect
+    ground: Ground, effect: Effect, request: pytest.FixtureRequest
 ) -> None:
     def named(client: Anthropic) -> Any:
-        key = {"Idempotency-Key": f"key-of-{id(effect)}"}
+        key = {"Idempotency-Key": f"key-of-{request.node.name}"}
         return effect.request(client.with_options(default_headers=key))
 
     ground.front.stall(Way.DOWN)

@@ -33,10 +33,14 @@ open("/workspace/swapping", "w").close()
 while os.path.exists("/workspace/swapping"):
     for one, other in ((b"/workspace/d", b"/workspace/dlink"),
                        (b"/workspace/file", b"/workspace/flink")):
-        if libc.renameat2(-100, one, -100, other, 2) != 0:  # a kernel that cannot exchange them
-            os.rename(one, b"/workspace/aside")
-            os.rename(other, one)
-            os.rename(b"/workspace/aside", other)
+        if libc.renameat2(-100, one, -100, other, 2) == 0:
+            continue
+        # A kernel that cannot exchange them: a tool may make anew what is aside for a moment.
+        for old, new in ((one, b"/workspace/aside"), (other, one), (b"/workspace/aside", other)):
+            try:
+                os.rename(old, new)
+            except OSError:
+                pass
 """
 
 

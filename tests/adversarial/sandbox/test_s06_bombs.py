@@ -178,7 +178,7 @@ async def test_files_in_scratch_are_bounded_too(sandboxes: Sandboxes, hands: Han
 async def test_endless_background_output_stops_nothing(hands: HandsStack) -> None:
     await hands.bash("yes &")
     shown = text(await hands.run("bash", command="echo front", timeout_ms=10_000))
-    assert len(shown) < 12_000
+    assert len(shown) < 70_000  # what a pipe held when the command began, and no more
     assert text(await hands.run("bash", restart=True)) == "bash session restarted"
     assert await hands.bash("echo fine") == "fine"
 
