@@ -1,0 +1,84 @@
+"""What web_search asks, by the operator's settings."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from chassis.errors import CannotStartError
+from chassis.settings import SecretText, Settings
+from services.vault_proxy.web.content import Shown
+from services.vault_proxy.web.fetching import Fetcher
+from services.vault_proxy.web.providers import brave
+from services.vault_proxy.web.providers.brave import BraveSearch
+from services.vault_proxy.web.providers.searxng import SearxngSearch
+from services.vault_proxy.web.reading import PageReader
+from services.vault_proxy.web.searching import Searcher
+from services.vault_proxy.web.tools import WebTools
+
+if TYPE_CHECKING:
+    from chassis.clock import Clock
+    from services.vault_proxy.domain.ports import Audit
+    from services.vault_proxy.outbound import Outbound
+    from services.vault_proxy.web.providers.port import SearchProvider
+
+_MARK_BYTES: Final = 8
+
+
+class SearchSettings(Settings):
+    """The search provider, and its key, which no other process is given."""
+
+    search_provider: Literal["none", "brave", "searxng"] = Field(
+        default="none",
+        description="What web_search asks: none, brave (Brave's API) or searxng (JSON API).",
+    )
+    search_url: str = Field(
+        default="",
+        description="Where the search provider is, as http://searxng.internal:8888; brave has a "
+        "default. It is reached whatever the rules about addresses say.",
+    )
+    search_api_key: SecretText = Field(
+        default=None, description="The search provider's key; searxng may do without."
+    )
+
+    def web_tools(
+        self, outbound: Outbound, operators: Outbound, audit: Audit, clock: Clock
+    ) -> WebTools:
+        """The web tools, with their way out, and the one to what the operator himself has named.
+
+        Raises `CannotStartError`.
+        """
+        return WebTools(
+            Fetcher(outbound),
+            Shown(PageReader(), lambda: secrets.token_hex(_MARK_BYTES)),
+            Searcher(self._provider(operators)),
+            audit,
+            clock,
+        )
+
+    def _provider(self, outbound: Outbound) -> SearchProvider | None:
+        if self.search_url and not _is_url(self.search_url):
+            msg = "DROVER_SEARCH_URL must be an http or https URL"
+            raise CannotStartError(msg)
+        if self.search_provider == "brave":
+            if self.search_api_key is None:
+                msg = "DROVER_SEARCH_PROVIDER is brave, which needs DROVER_SEARCH_API_KEY"
+                raise CannotStartError(msg)
+            return BraveSearch(outbound, self.search_url or brave.URL, self.search_api_key)
+        if self.search_provider == "searxng":
+            if not self.search_url:
+                msg = "DROVER_SEARCH_PROVIDER is searxng, which needs DROVER_SEARCH_URL"
+                raise CannotStartError(msg)
+            return SearxngSearch(outbound, self.search_url, self.search_api_key)
+        return None
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and not parts.query
