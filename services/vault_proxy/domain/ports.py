@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
 
-    from chassis.secret import Secret
     from drover.session.v1.session_pb2 import Session
     from drover.vault.v1.credential_proxy_service_pb2 import CallResponse, ListToolsResponse
     from services.vault_proxy.domain.audit import AuditEntry
@@ -216,14 +215,6 @@ class GitProxy(Protocol):
 
     def answer(self, status: int, headers: Headers) -> GitAnswer:
         """What the sandbox is told, once the upstream's status and headers are there."""
-        ...
-
-
-class SessionSecrets(Protocol):
-    """The secrets of sessions' resources, as `PutSessionSecret` has left them."""
-
-    async def secret(self, workspace_id: str, session_id: str, resource_id: str) -> Secret | None:
-        """The newest one; `None` where none was given. Raises `DroverError`."""
         ...
 
 

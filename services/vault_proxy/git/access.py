@@ -11,7 +11,8 @@ from services.vault_proxy.domain.refusal import Refusal, RefusedError, Why
 from services.vault_proxy.domain.verdict import GitAnswer
 
 if TYPE_CHECKING:
-    from services.vault_proxy.domain.ports import Headers, SessionSecrets
+    from services.vault_proxy.domain.ports import Headers
+    from services.vault_proxy.domain.server_credential import SessionSecrets
     from services.vault_proxy.domain.session import SessionFacts
     from services.vault_proxy.domain.verdict import GitRoute
 
@@ -52,9 +53,7 @@ class RepositoryAccess:
         sent = [(b"host", host.encode())]
         sent += [(name, value) for name, value in headers if name.lower() in _SENT]
         try:
-            secret = await self._secrets.secret(
-                facts.workspace_id, facts.session_id, route.resource_id
-            )
+            secret = await self._secrets.of(facts.workspace_id, facts.session_id, route.resource_id)
         except DroverError as error:
             raise RefusedError(_unusable(error)) from error
         if secret is not None:

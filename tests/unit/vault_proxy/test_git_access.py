@@ -26,7 +26,7 @@ class Secrets:
         self.error = error
         self.asked = []
 
-    async def secret(self, *of):
+    async def of(self, *of):
         self.asked.append(of)
         if self.error is not None:
             raise self.error
