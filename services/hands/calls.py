@@ -12,6 +12,7 @@ from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.backends.port import BackendUnavailable
 from services.hands.domain import execution
 from services.hands.domain.execution import Step
+from services.hands.domain.remote import NO_PROXY, McpCall
 from services.hands.hand import HandDied, Lost
 from services.hands.under_way import Stopped, unless_stopped
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from services.hands.domain.toolset import ToolCall
     from services.hands.hand import Hand
     from services.hands.pool import Pool
+    from services.hands.remote.mcp import McpTools
     from services.hands.under_way import Execution, Session
 
 _PAUSE: Final = 0.5
@@ -35,14 +37,18 @@ _log = structlog.get_logger("hands.executor")
 class Calls:
     """Runs calls, each at most once. `drained`: nothing is waited for any more."""
 
-    def __init__(self, journal: Journal, pool: Pool, custody: Custody) -> None:
+    def __init__(
+        self, journal: Journal, pool: Pool, custody: Custody, mcp: McpTools | None = None
+    ) -> None:
+        """Without `mcp` no MCP server is reached."""
+        self._mcp = mcp
         self._journal = journal
         self._pool = pool
         self._custody = custody
         self.drained = False
 
     async def run(
-        self, session_id: str, session: Session, under_way: Execution, call: ToolCall
+        self, session_id: str, session: Session, under_way: Execution, call: ToolCall | McpCall
     ) -> None:
         """The call's whole life. Raises nothing: what goes wrong is the result's exception."""
         try:
@@ -60,7 +66,7 @@ class Calls:
             del session.calls[under_way.call_id]
 
     async def _once(
-        self, session_id: str, session: Session, under_way: Execution, call: ToolCall
+        self, session_id: str, session: Session, under_way: Execution, call: ToolCall | McpCall
     ) -> ExecuteResponse:
         if call.tool != "bash":
             return await self._journalled(session_id, session, under_way, call)
@@ -76,7 +82,7 @@ class Calls:
             shell.release()
 
     async def _journalled(
-        self, session_id: str, session: Session, under_way: Execution, call: ToolCall
+        self, session_id: str, session: Session, under_way: Execution, call: ToolCall | McpCall
     ) -> ExecuteResponse:
         call_id = under_way.call_id
         begun = await self._journal.begin(session_id, call_id, under_way.generation, call.tool)
@@ -84,7 +90,10 @@ class Calls:
         if begun.step is Step.ANSWER:
             return _recorded(begun)
         try:
-            result = await self._perform(session_id, under_way, call, begun.record.starts)
+            if isinstance(call, McpCall):
+                result = await self._sent(session_id, under_way, call)
+            else:
+                result = await self._perform(session_id, under_way, call, begun.record.starts)
         except DroverError:
             await self._keep(lambda: self._journal.forget(session_id, call_id))
             raise
@@ -109,6 +118,11 @@ class Calls:
                 await asyncio.sleep(min(error.retry_after or _PAUSE, _PAUSE))
             else:
                 return
+
+    async def _sent(self, session_id: str, under_way: Execution, call: McpCall) -> ExecuteResponse:
+        if self._mcp is None:
+            return execution.not_run(NO_PROXY)
+        return await self._mcp.run(session_id, under_way, call)
 
     async def _perform(
         self, session_id: str, under_way: Execution, call: ToolCall, starts: int

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.calls import Calls
-from services.hands.domain import execution, fence, handover
+from services.hands.domain import execution, fence, handover, remote
 from services.hands.domain.address import address, session_of
 from services.hands.domain.recipe import DEFAULT
 from services.hands.domain.toolset import InputRefused, parse
@@ -25,22 +25,31 @@ if TYPE_CHECKING:
     from services.hands.domain.handover import Generations, HandOver
     from services.hands.domain.journal import Journal
     from services.hands.domain.recipe import Recipe
+    from services.hands.domain.remote import McpServer
     from services.hands.hand import Hand
     from services.hands.pool import Pool
+    from services.hands.remote.mcp import McpTools
 
 
 class Executor:
     """Runs every call at most once. `tasks` owns what goes on when the caller is gone."""
 
     def __init__(
-        self, journal: Journal, pool: Pool, tasks: asyncio.TaskGroup, custody: Custody
+        self,
+        journal: Journal,
+        pool: Pool,
+        tasks: asyncio.TaskGroup,
+        custody: Custody,
+        mcp: McpTools | None = None,
     ) -> None:
+        """Without `mcp` no MCP server is reached."""
         self._journal = journal
         self._pool = pool
         self._custody = custody
         self._tasks = tasks
         self._sessions: defaultdict[str, Session] = defaultdict(Session)
-        self._calls = Calls(journal, pool, custody)
+        self._mcp = mcp
+        self._calls = Calls(journal, pool, custody, mcp)
 
     async def provision(
         self, session_id: str, generation: int, recipe: Recipe = DEFAULT, *, name: str = ""
@@ -76,14 +85,16 @@ class Executor:
         *,
         recipe: Recipe = DEFAULT,
         name: str = "",
+        server: McpServer | None = None,
     ) -> ExecuteResponse:
         """The result of a call, which is run if it never was. `text` is the input's JSON.
 
-        `name` is the hand's that runs it. Goes on when the caller is cancelled. Raises LEASE_LOST,
-        RESOURCE_EXHAUSTED, and ARCHIVED for a hand that was handed over; nothing has run then.
+        `name` is the hand's that runs it, if no MCP `server` does. Goes on when the caller is
+        cancelled. Raises LEASE_LOST, RESOURCE_EXHAUSTED, and ARCHIVED for a hand that was handed
+        over; nothing has run then.
         """
         given = (session_id, call_id, generation, tool, text)
-        asked = await self.ask(*given, recipe=recipe, name=name)
+        asked = await self.ask(*given, recipe=recipe, name=name, server=server)
         if isinstance(asked, ExecuteResponse):
             return asked
         return await asyncio.shield(asked.result)
@@ -98,6 +109,7 @@ class Executor:
         *,
         recipe: Recipe = DEFAULT,
         name: str = "",
+        server: McpServer | None = None,
     ) -> Execution | ExecuteResponse:
         """The call under way, which is begun if it is not, or its refusal. As `execute`."""
         session = self._sessions[session_id]
@@ -105,13 +117,18 @@ class Executor:
         under_way = session.calls.get(call_id)
         if under_way is None:
             try:
-                call = parse(tool, text)
+                call = remote.parse(server, tool, text) if server else parse(tool, text)
             except InputRefused as refusal:
                 await self._fence(session_id, generation)
                 return execution.not_run(str(refusal))
-            self._custody.check_rests(session_id, name)
+            if not server:
+                self._custody.check_rests(session_id, name)
             under_way = session.calls[call_id] = Execution(
-                call_id, generation, recipe, name=name, where=address(session_id, name)
+                call_id,
+                generation,
+                recipe,
+                name=remote.REMOTE if server else name,
+                where=address(session_id, name),
             )
             run = self._calls.run(session_id, session, under_way, call)
             self._tasks.create_task(run, name=f"call {call_id}")
@@ -168,6 +185,10 @@ class Executor:
         await self._let_go(session_id, name)
         await all_ended(calls)
         await self._let_go(session_id, name)  # of what one of them may have begun to start
+        if name is None:
+            await self._pool.withdraw(session_id)
+            if self._mcp is not None:
+                await self._mcp.end(session_id)
         self.prune()
 
     async def hand_over(
@@ -227,6 +248,8 @@ class Executor:
         for session_id, session in list(self._sessions.items()):
             if not session.calls and not +session.provisions and session_id not in served:
                 del self._sessions[session_id]
+        if self._mcp is not None:
+            self._mcp.prune()
 
     async def _let_go(self, session_id: str, name: str | None) -> None:
         wanted = self._pool.addresses(session_id) if name is None else [address(session_id, name)]

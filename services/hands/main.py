@@ -33,6 +33,7 @@ from services.hands.checkpoints.pruning import Pruner
 from services.hands.checkpoints.restoring import Restorer
 from services.hands.checkpoints.settings import CheckpointOptions
 from services.hands.checkpoints.taking import Taker
+from services.hands.clients.mcp import McpClient
 from services.hands.clients.vault_proxy import VaultProxyClient
 from services.hands.custody import Custody
 from services.hands.disk import DiskLimits, DiskWatcher
@@ -48,6 +49,8 @@ from services.hands.executor import Executor
 from services.hands.metrics import PoolMetrics
 from services.hands.pool import Pool
 from services.hands.pool_settings import PoolOptions, pools
+from services.hands.remote.mcp import McpTools
+from services.hands.remote.spilling import Spilling
 from services.hands.rpc import HandsRpc
 from services.hands.store.checkpoints import SqlCheckpoints
 from services.hands.store.handovers import SqlHandOvers
@@ -204,7 +207,11 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     stack.push_async_callback(pool.close)
     custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces, keeper)
     await custody.recover()
-    executor = Executor(SqlJournal(database, SystemClock()), pool, tasks, custody)
+    mcp = None
+    if vault_proxy is not None and grants is not None:
+        spilling = Spilling(pool, custody)
+        mcp = McpTools(McpClient(vault_proxy), grants, spilling, SystemClock())
+    executor = Executor(SqlJournal(database, SystemClock()), pool, tasks, custody, mcp)
     watcher = DiskWatcher(pool, workspaces, settings.disk_limits(), SystemClock())
     watch = tasks.create_task(watcher.run(), name="disk")
     stack.callback(watch.cancel)
@@ -216,7 +223,7 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     server = GrpcServer(
         settings.listen, settings.token(), reflection=settings.reflection, registry=registry
     )
-    server.add(add_HandsServiceServicer_to_server, HandsRpc(executor))
+    server.add(add_HandsServiceServicer_to_server, HandsRpc(executor, mcp))
     await server.start()
     stack.push_async_callback(_stop, server, executor, pool, keeper)
     health = tasks.create_task(follow(database, server), name="health")

@@ -16,6 +16,8 @@ from drover.hands.v1.hands_service_pb2 import (
     FollowResponse,
     HandOverRequest,
     HandOverResponse,
+    ListToolsRequest,
+    ListToolsResponse,
     ProvisionRequest,
     ProvisionResponse,
     ReleaseRequest,
@@ -23,15 +25,18 @@ from drover.hands.v1.hands_service_pb2 import (
 )
 from drover.hands.v1.hands_service_pb2_grpc import HandsServiceServicer
 from services.hands.backends.port import BackendUnavailable
-from services.hands.domain import recipe
+from services.hands.domain import recipe, remote
 from services.hands.domain.handover import Generations, HandOver
 from services.hands.domain.printed import Chunk
+from services.hands.domain.remote import McpServer
 from services.hands.following import follow
 
 if TYPE_CHECKING:
     import grpc.aio
 
+    from services.hands.domain.recipe import Recipe
     from services.hands.executor import Executor
+    from services.hands.remote.mcp import McpTools
 
     Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -39,8 +44,10 @@ if TYPE_CHECKING:
 class HandsRpc(HandsServiceServicer):
     """Turns requests into calls of the executor. Errors are `DroverError`s."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, mcp: McpTools | None = None) -> None:
+        """Without `mcp` no MCP server is reached."""
         self._executor = executor
+        self._mcp = mcp
 
     async def Provision(  # noqa: N802  # named by the contract
         self, request: ProvisionRequest, _context: Context
@@ -54,14 +61,18 @@ class HandsRpc(HandsServiceServicer):
         except BackendUnavailable as error:
             raise DroverError(Reason.UNAVAILABLE, str(error)) from error
         return ProvisionResponse(
-            hand_id=hand.id, backend=hand.backend, existing=existing, hand=request.hand
+            hand_id=hand.id,
+            backend=hand.backend,
+            existing=existing,
+            hand=request.hand,
+            errors=hand.access.problems if hand.access is not None else (),
         )
 
     async def Execute(  # noqa: N802  # named by the contract
         self, request: ExecuteRequest, _context: Context
     ) -> ExecuteResponse:
         """Runs one tool call, at most once."""
-        wanted = recipe.check(request.environment)
+        wanted = _recipe(request)
         return await self._executor.execute(
             request.session_id,
             request.call_id,
@@ -70,6 +81,7 @@ class HandsRpc(HandsServiceServicer):
             request.input,
             recipe=wanted,
             name=request.hand,
+            server=_server(request),
         )
 
     async def Follow(  # type: ignore[override]  # noqa: N802  # grpc.aio takes coroutines too
@@ -83,8 +95,9 @@ class HandsRpc(HandsServiceServicer):
             call.generation,
             call.name,
             call.input,
-            recipe=recipe.check(call.environment),
+            recipe=_recipe(call),
             name=call.hand,
+            server=_server(call),
         )
         if isinstance(asked, ExecuteResponse):
             await context.write(FollowResponse(result=asked))
@@ -97,6 +110,16 @@ class HandsRpc(HandsServiceServicer):
                 else:
                     answer.result.CopyFrom(update)
                 await context.write(answer)
+
+    async def ListTools(  # noqa: N802  # named by the contract
+        self, request: ListToolsRequest, _context: Context
+    ) -> ListToolsResponse:
+        """Lists the tools of MCP servers."""
+        session_id, servers = request.session_id, request.mcp_server_names
+        await self._executor.fence(session_id, request.generation)
+        if self._mcp is None:
+            return ListToolsResponse(servers=[remote.without_proxy(name) for name in servers])
+        return ListToolsResponse(servers=await self._mcp.list_tools(session_id, servers))
 
     async def Cancel(  # noqa: N802  # named by the contract
         self, request: CancelRequest, _context: Context
@@ -145,3 +168,16 @@ class HandsRpc(HandsServiceServicer):
             text = f"the workspace could not be moved yet: {error.strerror or error}"
             raise DroverError(Reason.UNAVAILABLE, text, retry_after=1.0) from error
         return HandOverResponse(hand_id=hand.id if hand is not None else "")
+
+
+def _recipe(call: ExecuteRequest) -> Recipe:
+    """What the call's hand is made by, where it needs one: an operator's workers need none here."""
+    if call.mcp_server_name and call.environment.HasField("self_hosted"):
+        return recipe.DEFAULT
+    return recipe.check(call.environment)
+
+
+def _server(call: ExecuteRequest) -> McpServer | None:
+    if not call.mcp_server_name:
+        return None
+    return McpServer(call.mcp_server_name, spills=not call.environment.HasField("self_hosted"))

@@ -117,7 +117,11 @@ def noted(response: ExecuteResponse, note: str) -> ExecuteResponse:
 
 def outcome_unknown(why: str = "") -> ExecuteResponse:
     """The result of a call that was running when its sandbox died."""
-    text = f"{_UNKNOWN} Reason: {why}." if why else _UNKNOWN
+    return unknown(f"{_UNKNOWN} Reason: {why}." if why else _UNKNOWN)
+
+
+def unknown(text: str) -> ExecuteResponse:
+    """The result of a call of which nobody can say what it did."""
     return _error(text, VERDICT_OUTCOME_UNKNOWN)
 
 
@@ -126,9 +130,9 @@ def cancelled() -> ExecuteResponse:
     return _error(_CANCELLED, VERDICT_CANCELLED)
 
 
-def abandoned() -> ExecuteResponse:
-    """The result of a call that was cancelled together with its sandbox."""
-    return _error(_ABANDONED, VERDICT_CANCELLED)
+def abandoned(text: str = _ABANDONED) -> ExecuteResponse:
+    """The result of a call that was cancelled while it ran; `text` says with what."""
+    return _error(text, VERDICT_CANCELLED)
 
 
 def not_run(why: str) -> ExecuteResponse:

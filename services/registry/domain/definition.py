@@ -13,6 +13,7 @@ from drover.agent.v1.model_pb2 import (
     ModelConfig,
 )
 from services.registry.domain.release import refuse_unsupported_agent
+from services.registry.domain.servers import check_servers
 from services.registry.domain.tools import offers, settle_tools
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def settle_definition(agent: Agent | SessionAgent, prefix: str = "") -> None:
     if not agent.execution_identity.WhichOneof("identity"):
         agent.execution_identity.service_account.SetInParent()
     settle_tools(agent.tools, f"{prefix}tools")
-    _pair_servers(agent, prefix)
+    check_servers(agent, prefix)
     if agent.skills and not offers(agent.tools, "read"):
         _refuse(f"{prefix}tools", "read must be enabled while skills are attached")
     refuse_overflow(agent.metadata)
@@ -48,30 +49,6 @@ def settle_model(model: ModelConfig) -> None:
         model.effort.type = EFFORT_LEVEL_HIGH
     if model.speed == MODEL_SPEED_UNSPECIFIED:
         model.speed = MODEL_SPEED_STANDARD
-
-
-def _pair_servers(agent: Agent | SessionAgent, prefix: str) -> None:
-    """Every MCP server has its one toolset and every toolset its server (SEMANTICS §5)."""
-    toolsets = {
-        tool.mcp_toolset.mcp_server_name: index
-        for index, tool in enumerate(agent.tools)
-        if tool.HasField("mcp_toolset")
-    }
-    servers: set[str] = set()
-    for index, server in enumerate(agent.mcp_servers):
-        if server.name in servers:
-            _refuse(f"{prefix}mcp_servers.{index}.name", f"{server.name!r} is there twice")
-        if server.name not in toolsets:
-            _refuse(
-                f"{prefix}mcp_servers.{index}.name",
-                f"no mcp_toolset in tools refers to {server.name!r}",
-            )
-        servers.add(server.name)
-    for name, index in toolsets.items():
-        if name not in servers:
-            _refuse(
-                f"{prefix}tools.{index}.mcp_server_name", f"{name!r} is not listed in mcp_servers"
-            )
 
 
 def _refuse(path: str, text: str) -> Never:

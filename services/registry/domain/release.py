@@ -6,11 +6,9 @@ is accepted and then ignored. When a part starts to run, its lines here go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Never
 
 from chassis.errors import DroverError, Reason
-from drover.agent.v1.tool_pb2 import Tool
 
 if TYPE_CHECKING:
     from drover.agent.v1.agent_pb2 import Agent, SessionAgent
@@ -22,17 +20,8 @@ def refuse_unsupported_agent(agent: Agent | SessionAgent, prefix: str) -> None:
         _refuse(f"{prefix}multiagent")
     if agent.skills:
         _refuse(f"{prefix}skills")
-    if agent.mcp_servers:
-        _refuse(f"{prefix}mcp_servers")
     if agent.execution_identity.HasField("aws_role"):
         _refuse(f"{prefix}execution_identity.type", "aws_role")
-    _refuse_tools(agent.tools, f"{prefix}tools")
-
-
-def _refuse_tools(tools: Iterable[Tool], path: str) -> None:
-    for index, tool in enumerate(tools):
-        if tool.HasField("mcp_toolset"):
-            _refuse(f"{path}.{index}.type", "mcp_toolset")
 
 
 def _refuse(path: str, value: str = "") -> Never:

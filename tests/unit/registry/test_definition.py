@@ -8,6 +8,7 @@ from drover.agent.v1.multiagent_pb2 import Multiagent
 from drover.agent.v1.tool_pb2 import (
     PERMISSION_POLICY_TYPE_AUTO,
     AgentToolConfig,
+    McpServer,
     PermissionPolicy,
     Tool,
     ToolDefaults,
@@ -81,7 +82,6 @@ def unsupported(**fields: object) -> Agent:
             unsupported(skills=[Skill(custom=SkillReference(skill_id="skill_1"))]),
             "skills: not supported",
         ),
-        (definition(mcp("a"), servers=(server("a"),)), "mcp_servers: not supported"),
         (
             unsupported(execution_identity=ExecutionIdentity(aws_role={"role_arn": "arn"})),
             "execution_identity.type: aws_role is not supported",
@@ -90,6 +90,27 @@ def unsupported(**fields: object) -> Agent:
 )
 def test_what_does_not_run_yet_is_refused_by_its_path(agent: Agent, message: str) -> None:
     assert refusal(agent) == f"{message} by this release"
+
+
+def test_a_server_with_its_toolset_is_accepted() -> None:
+    agent = definition(mcp("a"), toolset(), servers=(server("a"),))
+    settle_definition(agent)
+    assert agent.tools[0].mcp_toolset.default_config.enabled
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("https://user@mcp.example.com/", "must be a bare host, without user information"),
+        ("https://mcp.example.com/#tools", "must be an http or https URL, without a fragment"),
+        ("https://mcp.example.com:0/", "must have a port from 1 to 65535"),
+        ("https://0x7f.1/mcp", "must be a host name, or an IP address in its standard form"),
+        ("https:///mcp", "must be an http or https URL, without a fragment"),
+    ],
+)
+def test_a_servers_url_is_one_that_everybody_reads_alike(url: str, message: str) -> None:
+    agent = definition(mcp("a"), servers=(McpServer(name="a", url=url),))
+    assert refusal(agent, "agent.") == f"agent.mcp_servers.0.url: {message}"
 
 
 def test_the_policy_auto_is_kept_as_it_is_given() -> None:

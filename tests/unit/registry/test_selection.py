@@ -150,3 +150,14 @@ def test_a_sessions_tools_are_cleared_when_named_and_kept_when_absent(base: Agen
     assert list(revised_session_agent(cleared).tools) == []
     kept = ReviseSessionAgentRequest(agent=agent, update_mask=FieldMask())
     assert revised_session_agent(kept) == agent
+
+
+def test_a_sessions_servers_are_replaced_together_with_their_toolsets(base: Agent) -> None:
+    agent = session_agent(base)
+    request = ReviseSessionAgentRequest(
+        agent=agent, tools=[mcp("files")], mcp_servers=[server("files")]
+    )
+    revised = revised_session_agent(request)
+    assert [one.name for one in revised.mcp_servers] == ["files"]
+    with pytest.raises(DroverError, match=r"agent\.mcp_servers\.0\.name"):
+        revised_session_agent(ReviseSessionAgentRequest(agent=agent, mcp_servers=[server("a")]))
