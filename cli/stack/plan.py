@@ -30,8 +30,9 @@ _MODEL_PREFIXES = ("ANTHROPIC_", "AWS_", "GOOGLE_", "CLOUD_ML_", "CLOUDSDK_")
 _KEY = "DROVER_API_KEY"
 # The keys of stored secrets, and what opens the place where they are.
 _VAULT_KEYS = ("DROVER_VAULT_KEYS", "DROVER_VAULT_TRANSIT_TOKEN")
+_SEARCH_KEY = "DROVER_SEARCH_API_KEY"
 # Of these, each process is given its own.
-_OWN = {_KEY, *VARIABLES, *_VAULT_KEYS}
+_OWN = {_KEY, *VARIABLES, *_VAULT_KEYS, _SEARCH_KEY}
 _METRICS = "DROVER_METRICS_LISTEN"
 _HANDS, _CHECKPOINTS = "hands", "DROVER_HANDS_CHECKPOINTS"
 _VAULT_PROXY = "vault_proxy"
@@ -149,7 +150,7 @@ def _secrets_for(part: Part, environment: Mapping[str, str], key: Secret) -> dic
         return {name: value for name, value in environment.items() if _is_model_access(name)}
     names = [*(variables(part.name) if part.name in SERVICES else ())]
     if part.name == _VAULT_PROXY:
-        names.extend(_VAULT_KEYS)
+        names.extend((*_VAULT_KEYS, _SEARCH_KEY))
     own = {name: environment[name] for name in names if name in environment}
     return own | (_store_access(environment) if part.name == _HANDS else {})
 

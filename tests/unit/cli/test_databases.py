@@ -64,6 +64,14 @@ def test_keys_of_stored_secrets_go_to_the_vault_proxy_alone(tmp_path: Path) -> N
     assert public(shell) == {}
 
 
+def test_the_key_of_the_search_provider_goes_to_the_vault_proxy_alone(tmp_path: Path) -> None:
+    shell = {"DROVER_SEARCH_API_KEY": "key", "DROVER_SEARCH_PROVIDER": "brave"}
+    plan = Plan.make(host="127.0.0.1", port=8080, brains=2, ports=range(20_000, 20_006))
+    orders = plan.orders(Installation(tmp_path), shell, Secret("k"))
+    assert [order.name for order in orders if {*shell} & {*order.environment}] == ["vault_proxy"]
+    assert public(shell) == {"DROVER_SEARCH_PROVIDER": "brave"}
+
+
 def test_url_of_a_database_is_shown_without_its_password() -> None:
     for variable in ("DROVER_DATABASE_URL", "DROVER_HANDS_DATABASE_URL"):
         assert shown_value(variable, SERVER) == "postgresql://***@db:5432/drover"
