@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pydantic import Field
-
+from catalogue.host_list import HostList
+from catalogue.package_hosts import package_hosts
+from catalogue.registries import is_registry
+from catalogue.repositories import parse_hosts
 from chassis import lifecycle
-from chassis.clock import SystemClock
+from chassis.clock import Clock, SystemClock
 from chassis.errors import CannotStartError, DroverError
+from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
-from chassis.settings import SecretText
 from chassis.telemetry.metrics import exposed
 from drover.vault.v1.credential_proxy_service_pb2_grpc import (
     add_CredentialProxyServiceServicer_to_server,
@@ -25,15 +28,37 @@ from drover.vault.v1.vault_credential_service_pb2_grpc import (
 )
 from drover.vault.v1.vault_key_service_pb2_grpc import add_VaultKeyServiceServicer_to_server
 from drover.vault.v1.vault_service_pb2_grpc import add_VaultServiceServicer_to_server
+from services.vault_proxy.clients.sessions import SessionClient
 from services.vault_proxy.crypto.envelope import Envelopes
-from services.vault_proxy.crypto.settings import KeySettings
+from services.vault_proxy.domain.addresses import AddressRules, openings
+from services.vault_proxy.domain.paths import operator_rules
+from services.vault_proxy.domain.policy import Installation
+from services.vault_proxy.git.access import RepositoryAccess
+from services.vault_proxy.git.rules import RepositoryRules
+from services.vault_proxy.grants.authority import Authorities
+from services.vault_proxy.grants.giving import Giving, Leftovers
+from services.vault_proxy.grants.known import KnownSessions
+from services.vault_proxy.grants.sessions import GrantedSessions
+from services.vault_proxy.mcp.limits import Limits
+from services.vault_proxy.mcp.meter import McpMeter
+from services.vault_proxy.mcp.records import Records
+from services.vault_proxy.mcp.servers import McpServers
+from services.vault_proxy.oauth.endpoint import TokenEndpoints
+from services.vault_proxy.oauth.tokens import AccessTokens
+from services.vault_proxy.outbound import Outbound, Timeouts, trust
+from services.vault_proxy.proxy.dial import JudgingDialler, Resolve, system_resolver
+from services.vault_proxy.proxy.own import local_addresses, own_addresses
+from services.vault_proxy.proxy.server import Parts, serving
 from services.vault_proxy.rpc.audit import AuditRpc
 from services.vault_proxy.rpc.credential_proxy import CredentialProxyRpc
 from services.vault_proxy.rpc.credentials import CredentialRpc
 from services.vault_proxy.rpc.keys import KeyRpc
 from services.vault_proxy.rpc.vaults import VaultRpc
+from services.vault_proxy.settings import VaultProxySettings
 from services.vault_proxy.store.audit import SqlAuditStore
+from services.vault_proxy.store.counts import SqlCounts
 from services.vault_proxy.store.credentials import SqlCredentialStore
+from services.vault_proxy.store.grants import SqlAuthorities, SqlRevocations
 from services.vault_proxy.store.schema import SCHEMA
 from services.vault_proxy.store.session_secrets import SqlSessionSecretStore
 from services.vault_proxy.store.vaults import SqlVaultStore
@@ -46,29 +71,36 @@ from services.vault_proxy.vault.safe import Safe
 from services.vault_proxy.vault.server_credentials import VaultServerCredentials
 from services.vault_proxy.vault.session_secrets import KeptSessionSecrets
 from services.vault_proxy.vault.trail import AuditTrail
+from services.vault_proxy.web.content import Shown
+from services.vault_proxy.web.fetching import Fetcher
+from services.vault_proxy.web.reading import PageReader
+from services.vault_proxy.web.searching import Searcher
+from services.vault_proxy.web.tools import WebTools
 from storage import open_database
 from storage.health import follow
 from storage.once import Answers
 
 if TYPE_CHECKING:
-    from chassis.clock import Clock
+    from prometheus_client import CollectorRegistry
+
     from services.vault_proxy.crypto.keyring import Keyring
     from services.vault_proxy.crypto.sealer import InstallationKey
-    from services.vault_proxy.domain.server_credential import CredentialProbe
     from storage import Database
 
-SERVICE = "vault_proxy"
+SERVICE: Final = "vault_proxy"
+_NONCE_BYTES: Final = 8
 
 
-class VaultProxySettings(KeySettings):
-    """The vault proxy's: its database, the keys of what is in it, and how long it remembers."""
+class Ground(NamedTuple):
+    """What every room stands on."""
 
-    vault_proxy_database_url: SecretText = Field(
-        default=None, description="The database of the vault proxy alone."
-    )
-    vault_audit_days: int = Field(
-        default=90, ge=1, description="Entries of the audit trail are kept for so many days."
-    )
+    settings: VaultProxySettings
+    stack: AsyncExitStack
+    tasks: asyncio.TaskGroup
+    database: Database
+    clock: Clock
+    registry: CollectorRegistry
+    server: GrpcServer
 
 
 class Vault(NamedTuple):
@@ -86,63 +118,68 @@ class Vault(NamedTuple):
     """`SessionSecrets`"""
 
 
+class Outside(NamedTuple):
+    """The ways out of this process, judged each time."""
+
+    addresses: AddressRules
+    resolve: Resolve
+    outbound: Outbound
+
+
 async def build(settings: VaultProxySettings, stack: AsyncExitStack) -> GrpcServer:
     """A started vault proxy; `stack` stops it and closes its database."""
     database = await open_database(settings.database(SERVICE).open(), SCHEMA)
     stack.push_async_callback(database.close)
-    clock = SystemClock()
     registry = await exposed(settings.metrics_listen, stack)
     server = GrpcServer(
         settings.listen, settings.token(), reflection=settings.reflection, registry=registry
     )
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
-    vault = await _open_vault(settings, database, clock, server, stack, probe=None)
-    server.add(add_CredentialProxyServiceServicer_to_server, CredentialProxyRpc())
+    ground = Ground(settings, stack, tasks, database, SystemClock(), registry, server)
+    channel = open_channel(settings.address_of("session"), settings.token())
+    reader = SessionClient(await stack.enter_async_context(channel))
+    vault = await _vault(ground)
+    outside = await _outside(ground)
+    sessions = await _grants(ground, vault, outside, reader)
     for forever in (
-        Answers(database, clock).sweep(),
+        Answers(database, ground.clock).sweep(),
         vault.trail.forget(settings.vault_audit_days),
+        vault.session_secrets.sweep(reader),
+        Leftovers(SqlAuthorities(database), SqlRevocations(database), reader, ground.clock).sweep(),
     ):
         stack.callback(tasks.create_task(forever).cancel)
     await server.start()
     stack.push_async_callback(server.stop)
+    if settings.egress_listen:
+        await _egress(ground, vault, outside, sessions)
     stack.callback(tasks.create_task(follow(database, server)).cancel)
     return server
 
 
-async def _open_vault(  # a room, and what it stands on
-    settings: VaultProxySettings,
-    database: Database,
-    clock: Clock,
-    server: GrpcServer,
-    stack: AsyncExitStack,
-    *,
-    probe: CredentialProbe | None,
-) -> Vault:
-    """The vault, served by `server`. Raises `CannotStartError` where its keys are not to be had."""
+async def _vault(ground: Ground) -> Vault:
+    """Vaults, credentials, the audit trail. Raises `CannotStartError` where keys are wanting."""
+    database, clock, server = ground.database, ground.clock, ground.server
     wrapped = SqlWrappedKeys(database)
-    keyring = settings.keyring(make=await wrapped.load() is None)
+    keyring = ground.settings.keyring(make=await wrapped.load() is None)
     keys = await _installation_key(wrapped, keyring)
-    envelopes = Envelopes(keyring, clock, settings.vault_key_cache_seconds)
+    envelopes = Envelopes(keyring, clock, ground.settings.vault_key_cache_seconds)
     vaults, credentials = SqlVaultStore(database, clock), SqlCredentialStore(database, clock)
     holdings = Holdings(credentials, envelopes, clock)
     safe = Safe(credentials, envelopes, holdings)
-    secrets = KeptSessionSecrets(SqlSessionSecretStore(database), envelopes, clock)
+    kept = KeptSessionSecrets(SqlSessionSecretStore(database), envelopes, clock)
     audit = SqlAuditStore(database)
-    trail = await stack.enter_async_context(AuditTrail(audit, new_id, clock))
-    server.add(
-        add_VaultServiceServicer_to_server, VaultRpc(vaults, holdings, secrets, clock, new_id)
-    )
+    trail = await ground.stack.enter_async_context(AuditTrail(audit, new_id, clock))
+    server.add(add_VaultServiceServicer_to_server, VaultRpc(vaults, holdings, kept, clock, new_id))
     server.add(
         add_VaultCredentialServiceServicer_to_server,
-        CredentialRpc(credentials, safe, holdings, probe, clock, new_id),
+        CredentialRpc(credentials, safe, holdings, None, clock, new_id),
     )
     server.add(add_VaultAuditServiceServicer_to_server, AuditRpc(audit, trail))
     server.add(
-        add_VaultKeyServiceServicer_to_server,
-        KeyRpc(Rotation(wrapped, keyring), wrapped, keyring),
+        add_VaultKeyServiceServicer_to_server, KeyRpc(Rotation(wrapped, keyring), wrapped, keyring)
     )
     servers = VaultServerCredentials(credentials, holdings, safe)
-    return Vault(keys, trail, holdings, servers, secrets)
+    return Vault(keys, trail, holdings, servers, kept)
 
 
 async def _installation_key(wrapped: SqlWrappedKeys, keyring: Keyring) -> InstallationKey:
@@ -151,6 +188,110 @@ async def _installation_key(wrapped: SqlWrappedKeys, keyring: Keyring) -> Instal
     except DroverError as error:
         msg = f"the installation's key cannot be opened: {error.message}"
         raise CannotStartError(msg) from error
+
+
+async def _outside(ground: Ground) -> Outside:
+    """What may be dialled. Raises `CannotStartError` for a file that cannot be read."""
+    settings = ground.settings
+    own = own_addresses(settings.listening(), settings.databases(SERVICE))
+    addresses = AddressRules(openings(settings.egress_allow_private), own, local_addresses())
+    resolve = await ground.stack.enter_async_context(system_resolver())
+    try:
+        context = trust(settings.egress_ca_file)
+    except OSError as error:
+        msg = f"DROVER_EGRESS_CA_FILE cannot be used: {error.strerror or error}"
+        raise CannotStartError(msg) from error
+    return Outside(addresses, resolve, Outbound(JudgingDialler(addresses, resolve), context))
+
+
+async def _grants(
+    ground: Ground, vault: Vault, outside: Outside, reader: SessionClient
+) -> GrantedSessions:
+    """What hands may ask for, and what sessions may do."""
+    settings, clock, database = ground.settings, ground.clock, ground.database
+    indexes = package_hosts(settings.package_hosts)
+    authority_store, revocations = SqlAuthorities(database), SqlRevocations(database)
+    authorities = Authorities(authority_store, vault.keys, clock)
+    known = KnownSessions(
+        reader=reader,
+        credentials=vault.holdings,
+        revocations=revocations,
+        package_hosts=indexes,
+        key=vault.keys.derived("placeholders"),
+        clock=clock,
+    )
+    signing = vault.keys.derived("grants")
+    rules = operator_rules(settings.egress_rules)
+    sessions = GrantedSessions(
+        known=known,
+        installation=Installation.of(outside.addresses, indexes, rules),
+        git=RepositoryRules(parse_hosts(settings.git_hosts)),
+        authorities=authorities,
+        key=signing,
+        clock=clock,
+    )
+    giving = Giving(
+        known=known,
+        authorities=authorities,
+        revocations=revocations,
+        audit=vault.trail,
+        key=signing,
+        clock=clock,
+    )
+    service = CredentialProxyRpc(
+        SqlCounts(database),
+        giving,
+        sessions,
+        servers=await _servers(ground, vault, outside),
+        web=_web(ground, vault, outside),
+    )
+    ground.server.add(add_CredentialProxyServiceServicer_to_server, service)
+    # The list of registries takes a moment to read: no session's first request should wait for it.
+    ground.tasks.create_task(asyncio.to_thread(is_registry, "example.com"))
+    return sessions
+
+
+async def _servers(ground: Ground, vault: Vault, outside: Outside) -> McpServers:
+    meter = McpMeter(ground.registry)
+    client = await ground.stack.enter_async_context(outside.outbound.client(timeouts=Timeouts()))
+    tokens = AccessTokens(
+        vault.servers, TokenEndpoints(client, ground.clock), ground.clock, ground.tasks
+    )
+    servers = McpServers(
+        vault.servers,
+        tokens,
+        outside.outbound,
+        Records(vault.trail, ground.clock, meter),
+        tasks=ground.tasks,
+        meter=meter,
+        limits=Limits(),
+    )
+    ground.stack.push_async_callback(servers.close)
+    return servers
+
+
+def _web(ground: Ground, vault: Vault, outside: Outside) -> WebTools:
+    pages = Shown(PageReader(), partial(secrets.token_hex, _NONCE_BYTES))
+    return WebTools(Fetcher(outside.outbound), pages, Searcher(None), vault.trail, ground.clock)
+
+
+async def _egress(
+    ground: Ground, vault: Vault, outside: Outside, sessions: GrantedSessions
+) -> None:
+    """Serves sandboxes."""
+    settings = ground.settings
+    parts = Parts(
+        sessions=sessions,
+        addresses=outside.addresses,
+        audit=vault.trail,
+        git=RepositoryAccess(vault.session_secrets),
+        resolve=outside.resolve,
+        trust=trust(settings.egress_ca_file),
+        opaque=HostList(settings.egress_opaque),
+        registry=ground.registry,
+        clock=ground.clock,
+    )
+    await ground.stack.enter_async_context(serving(settings.egress_listen, parts))
 
 
 def main() -> None:

@@ -9,8 +9,10 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from catalogue.hosts import canonical_host
+from catalogue.package_hosts import package_hosts
 from chassis.settings import Listen, Settings, host_and_port
 from services.vault_proxy.domain.addresses import openings
+from services.vault_proxy.domain.paths import operator_rules
 
 
 def _listed(value: object) -> object:
@@ -31,6 +33,16 @@ def _addresses(value: tuple[str, ...]) -> tuple[str, ...]:
 
 def _openings(value: str) -> str:
     openings(value)
+    return value
+
+
+def _rules(value: str) -> str:
+    operator_rules(value)
+    return value
+
+
+def _package_hosts(value: str) -> str:
+    package_hosts(value)
     return value
 
 
@@ -65,4 +77,17 @@ class EgressSettings(Settings):
         default=(),
         description="Further addresses of Drover's own, host:port, that sandboxes never reach: the "
         "gateway's, the databases' of other services, those of metrics. `drover up` knows them.",
+    )
+    egress_rules: Annotated[str, AfterValidator(_rules)] = Field(
+        default="",
+        description="Rules about methods and paths, asked in their order before the default ones, "
+        "which deny known upload paths: a JSON list of objects such as "
+        '{"effect": "deny", "hosts": ["*.example.com"], "methods": ["PUT"], "paths": ["/x/*"]}. '
+        "An allowing rule opens no host.",
+    )
+    package_hosts: Annotated[str, AfterValidator(_package_hosts)] = Field(
+        default="",
+        description="Hosts that allow_package_managers opens in place of a manager's public ones: "
+        "pip=packages.corp.example, npm=packages.corp.example; there are apt, cargo, gem, go, npm "
+        "and pip.",
     )

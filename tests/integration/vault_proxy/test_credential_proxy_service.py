@@ -11,7 +11,8 @@ from chassis.grpc.channel import open_channel
 from chassis.secret import Secret
 from drover.vault.v1 import credential_proxy_service_pb2 as pb
 from drover.vault.v1.credential_proxy_service_pb2_grpc import CredentialProxyServiceStub
-from services.vault_proxy.main import VaultProxySettings, build
+from services.vault_proxy.main import build
+from services.vault_proxy.settings import VaultProxySettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,7 +25,9 @@ SERVICE = "drover.vault.v1.CredentialProxyService"
 async def address(tmp_path: Path) -> AsyncIterator[str]:
     token = tmp_path / "token"
     token.write_text("a-token-for-tests")
-    settings = VaultProxySettings(data_dir=tmp_path, token_file=token, reflection=False)
+    settings = VaultProxySettings(
+        data_dir=tmp_path, token_file=token, reflection=False, session_address="127.0.0.1:1"
+    )
     async with AsyncExitStack() as stack:
         yield (await build(settings, stack)).address
 
