@@ -155,6 +155,8 @@ class Calls:
             await unless_stopped(under_way, self._pool.prepare(where, recipe))
         async with self._pool.use(where, recipe) as hand:
             note = await self._note(session_id, under_way.call_id, call, hand)
+            if not self._pool.mounts.settled(where, hand):
+                await unless_stopped(under_way, self._pool.mounts.ready(where, hand))
             access = hand.access if call.tool == "bash" else None
             if access is not None and not access.settled:
                 await unless_stopped(under_way, access.ready())
@@ -172,8 +174,7 @@ class Calls:
         result = execution.ran(
             reply.content, reply.duration, is_error=reply.is_error, cancelled=reply.cancelled
         )
-        if access is not None:
-            result.errors.extend(access.problems)
+        result.errors.extend(hand.problems)
         return execution.noted(result, note)
 
     async def _note(self, session_id: str, call_id: str, call: ToolCall, hand: Hand) -> str:

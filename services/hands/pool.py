@@ -21,6 +21,7 @@ from services.hands.domain.address import session_of
 from services.hands.domain.recipe import DEFAULT, Standard
 from services.hands.hand import Hand, Lost
 from services.hands.lifecycle import Lifecycle, Unobserved
+from services.hands.repositories.mounts import Mounts
 from services.hands.seats import Seat, Starter
 from services.hands.spares import Spares
 
@@ -48,7 +49,8 @@ class PoolSize:
     `max_age_seconds`: an older one is replaced as soon as nobody uses it (SEMANTICS §7).
     `spares`: how many are kept of the default recipe. `starts_at_once`: starting one keeps a
     processor busy, so that more at once only make each other wait. `grace_seconds`: how much longer
-    than its deadline a call may take before its sandbox is killed.
+    than its deadline a call may take before its sandbox is killed. `clone_seconds`: how long one
+    repository may take to clone.
     """
 
     max_live: int = 128
@@ -57,6 +59,7 @@ class PoolSize:
     spares: int = 1
     starts_at_once: int = 4
     grace_seconds: float = 0.8
+    clone_seconds: float = 900.0
 
 
 class Pool:
@@ -114,6 +117,7 @@ class Pool:
             clock=clock,
             ids=ids,
         )
+        self.mounts = Mounts(self, tasks, clock, seconds=size.clone_seconds)
         self._seats: dict[str, Seat] = {}
         self._leaving: defaultdict[str, list[Seat]] = defaultdict(list)
         self._closed = False
@@ -269,9 +273,10 @@ class Pool:
             _log.info("hand_assigned", session_id=session_of(where), hand_id=hand.id)
             return hand
         if volume is None:
-            hand = await self._starter.launch(await self._workspaces.make(where), blueprint)
+            volume = await self._workspaces.make(where)
+            hand = await self._starter.launch(volume, blueprint, session_of(where))
         else:
-            hand = await self._starter.launch(volume, blueprint)
+            hand = await self._starter.launch(volume, blueprint, session_of(where))
             hand.lost = Lost.SANDBOX
         hand.assign(session_of(where))
         _log.info("hand_started", session_id=session_of(where), hand_id=hand.id)

@@ -92,6 +92,12 @@ class PoolOptions(Settings):
     hands_max_sandboxes: int = Field(
         default=128, ge=1, description="Sandboxes that live at once; idle ones make room."
     )
+    hands_clone_seconds: float = Field(
+        default=900.0,
+        gt=0,
+        le=86_400,
+        description="How long the clone of one repository into a new workspace may take.",
+    )
     hands_idle_seconds: float = Field(
         default=600.0, gt=0, description="Seconds after which an idle sandbox is ended."
     )
@@ -121,4 +127,5 @@ class PoolOptions(Settings):
             max_age_seconds=self.hands_max_age_seconds,
             spares=self.hands_spare_sandboxes,
             starts_at_once=2 * (os.cpu_count() or 1),
+            clone_seconds=self.hands_clone_seconds,
         )

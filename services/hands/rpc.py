@@ -65,7 +65,7 @@ class HandsRpc(HandsServiceServicer):
             backend=hand.backend,
             existing=existing,
             hand=request.hand,
-            errors=hand.access.problems if hand.access is not None else (),
+            errors=hand.problems,
         )
 
     async def Execute(  # noqa: N802  # named by the contract

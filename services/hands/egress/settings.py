@@ -24,12 +24,6 @@ class EgressOptions(Settings):
         description="Where the vault proxy takes the sandboxes' connections (its "
         "DROVER_EGRESS_LISTEN): host:port, or unix: and a path. Unset: sandboxes have no network.",
     )
-    hands_clone_seconds: float = Field(
-        default=900.0,
-        gt=0,
-        le=86_400,
-        description="How long the clone of one repository into a new workspace may take.",
-    )
     hands_egress_connections: int = Field(
         default=128, ge=1, le=4096, description="Connections out of one sandbox at once."
     )
