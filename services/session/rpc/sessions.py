@@ -15,6 +15,7 @@ from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from services.session.clients.registry import refuse_archived
 from services.session.domain import budget, lifecycle, resources, update, view
+from services.session.domain.networking import check_servers
 from services.session.domain.ports import About
 from services.session.domain.session import SessionDetails
 from services.session.domain.support import check_environment
@@ -49,6 +50,7 @@ class SessionsRpc(SessionServiceServicer):
         refuse_archived(environment)
         check_environment(environment)
         resources.check_environment(mounted, environment.config)
+        check_servers(agent, environment.config)
         check_web_domains(agent, environment.config)
         cap = None
         if request.HasField("budget"):
@@ -108,6 +110,7 @@ class SessionsRpc(SessionServiceServicer):
             before = await parts.store.read(lambda tx: lifecycle.read(tx, session))
             update.check_agent_free(before)
             revised = await parts.registry.revise(before.details.agent, request.agent)
+            check_servers(revised, before.details.environment)
             check_web_domains(revised, before.details.environment)
             change = update.Change(request, revised, before.details.agent)
 
