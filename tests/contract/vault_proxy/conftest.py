@@ -1,0 +1,59 @@
+"""Every store of vaults, by its port: the suite runs once per implementation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from chassis.clock import SystemClock
+from services.vault_proxy.store.credentials import SqlCredentialStore
+from services.vault_proxy.store.schema import SCHEMA
+from services.vault_proxy.store.vaults import SqlVaultStore
+from tests.doubles.databases import migrated
+from tests.doubles.standing import PromptExit
+from tests.doubles.vault_store import MemoryCredentialStore, MemoryVaults, MemoryVaultStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from services.vault_proxy.domain.vault_ports import CredentialStore, VaultStore
+    from storage import Database
+
+
+class Stores(NamedTuple):
+    """Both stores, as one process has them."""
+
+    vaults: VaultStore
+    credentials: CredentialStore
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def databases(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[list[Database]]:
+    """One database as two processes have it; none for the stores in memory."""
+    if request.param == "memory":
+        yield []
+        return
+    url = f"sqlite:///{tmp_path / 'vault_proxy.db'}"
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres").new_database()
+    async with PromptExit() as stack:
+        yield [await stack.enter_async_context(migrated(url, SCHEMA)) for _ in range(2)]
+
+
+@pytest.fixture
+def all_stores(databases: list[Database]) -> list[Stores]:
+    """Every process's stores of one vault proxy."""
+    clock = SystemClock()
+    if not databases:
+        shared = MemoryVaults(clock)
+        return [Stores(MemoryVaultStore(shared), MemoryCredentialStore(shared))]
+    return [Stores(SqlVaultStore(one, clock), SqlCredentialStore(one, clock)) for one in databases]
+
+
+@pytest.fixture
+def stores(all_stores: list[Stores]) -> Stores:
+    return all_stores[0]
