@@ -109,7 +109,8 @@ class Offer:
                     input_requests={
                         "who": types.ElicitRequest(
                             params=types.ElicitRequestFormParams(
-                                message="Your password, please.", requested_schema=_OBJECT
+                                message="Your password, please.",
+                                requested_schema=_schema(password="string"),
                             )
                         )
                     },

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -121,6 +122,7 @@ class Connection:
         cursor: str | None = None
         for _ in range(self._limits.pages):
             params = types.PaginatedRequestParams(cursor=cursor)
+            exchange.requests = 0  # pages are counted here
             page = await self._answer(exchange, session.list_tools(params=params))
             found += page.tools
             if len(found) > self._limits.tools:
@@ -229,7 +231,7 @@ class Connection:
         try:
             return await stack.enter_async_context(self._protocol(transport, "auto"))
         except Exception:
-            if greeting.over or greeting.status not in _OLDER:
+            if greeting.over or greeting.statuses.get("initialize") not in _OLDER:
                 raise
         older = sse_client(self._url, httpx_client_factory=self._standing)
         self._one_stream = True
@@ -288,14 +290,18 @@ async def _outcome(asking: Coroutine[Any, Any, _T]) -> _T | Exception:
 
 def _meaning(greeting: Exchange, error: Exception) -> Failure:
     """Why a connection did not come about."""
-    if greeting.failure is not None:
-        return greeting.failure
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, RuntimeError) and "protocol version" in str(error):
+        return Failure(Fault.REFUSED, "the server speaks no version of MCP that is spoken here")
+    if (failure := greeting.failure) is not None:
+        # Nothing that a server does or forgets while it greets is a call's outcome.
+        heard = failure.fault in {Fault.BROKEN, Fault.GONE}
+        return replace(failure, fault=Fault.UNREACHABLE) if heard else failure
     if isinstance(error, TimeoutError):
         return Failure(Fault.UNREACHABLE, "the server did not greet in time")
     if isinstance(error, MCPError):
         return Failure(Fault.REFUSED, f"the server refuses to talk: {error.message}"[:500])
-    if isinstance(error, RuntimeError) and "protocol version" in str(error):
-        return Failure(Fault.REFUSED, "the server speaks no version of MCP that is spoken here")
     _log.warning("mcp_greeting_failed", error=type(error).__name__)
     return Failure(Fault.REFUSED, "the server does not speak MCP")
 

@@ -69,8 +69,8 @@ class Exchange:
 
     sent: bool = False
     """A request may have reached the server."""
-    status: int = 0
-    """Of the last answer."""
+    statuses: dict[str, int] = field(default_factory=dict)
+    """Of the last answer, by MCP method."""
     answered: bool = True
     """The last answer's body came to its end, or the reader had what it wanted of it."""
     failure: Failure | None = None

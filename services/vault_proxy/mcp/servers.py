@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -150,37 +149,51 @@ class McpServers:
         whose = Whose(
             facts.workspace_id, facts.session_id, url, credential.id if credential else ""
         )
-        failure = Failure(Fault.UNREACHABLE, "the server cannot be reached")
-        for _ in range(2):
-            exchange = Exchange()
-            try:
-                async with asyncio.timeout(self._limits.call_seconds), AsyncExitStack() as stack:
-                    connection, bearer = await stack.enter_async_context(
-                        self._connections.use(whose, partial(self._bearer, facts))
+        exchange = Exchange()
+        try:
+            async with asyncio.timeout(self._limits.call_seconds):
+                try:
+                    return await self._on_a_connection(facts, whose, credential, exchange, ask)
+                except _UnheardError:
+                    return await self._on_a_connection(
+                        facts, whose, credential, exchange := Exchange(), ask
                     )
-                    bearer.credential = credential
-                    fresh = not connection.is_open
-                    await connection.opened()
-                    return await ask(connection, exchange)
-            except TimeoutError:
-                message = f"the server took more than {self._limits.call_seconds:g} seconds"
-                fault = Fault.BROKEN if exchange.sent else Fault.UNREACHABLE
-                raise McpError(Failure(fault, message)) from None
+        except TimeoutError:
+            message = f"the server took more than {self._limits.call_seconds:g} seconds"
+            fault = Fault.BROKEN if exchange.sent else Fault.UNREACHABLE
+            raise McpError(Failure(fault, message)) from None
+
+    async def _on_a_connection(
+        self,
+        facts: SessionFacts,
+        whose: Whose,
+        credential: ServerCredential | None,
+        exchange: Exchange,
+        ask: Callable[[Connection, Exchange], Awaitable[_T]],
+    ) -> _T:
+        async with self._connections.use(whose, partial(self._bearer, facts)) as kept:
+            connection, bearer = kept
+            bearer.credential = credential
+            was_open = connection.is_open
+            await connection.opened()
+            try:
+                return await ask(connection, exchange)
             except McpError as error:
-                failure = error.failure
-                unheard = failure.fault == Fault.GONE or (
-                    failure.fault == Fault.UNREACHABLE and not fresh
-                )
-                if not unheard:
-                    raise
-                self._connections.discard(whose, connection)
-        raise McpError(failure)
+                fault = error.failure.fault
+                if fault == Fault.GONE or (fault == Fault.UNREACHABLE and was_open):
+                    self._connections.discard(whose, connection)
+                    raise _UnheardError(error.failure) from error
+                raise
 
     def _bearer(self, facts: SessionFacts) -> SessionBearer:
         async def told(ended: Refreshed) -> None:
             await self._records.refresh(facts.workspace_id, facts.session_id, facts.hand_id, ended)
 
         return SessionBearer(facts.workspace_id, self._credentials, self._tokens, told)
+
+
+class _UnheardError(McpError):
+    """The connection is of no use, and what was asked was not heard."""
 
 
 def told_of(failure: Failure, server: str, *, sent: bool = False) -> DroverError:

@@ -106,7 +106,7 @@ class ServerTransport(httpx2.AsyncBaseTransport):
                 return refusal(asked.exchange.fail(failure))
             hidden = [token, another]
             response = await self._sent(request, asked.exchange, another)
-        asked.exchange.status = response.status_code
+        asked.exchange.statuses[asked.method] = response.status_code
         if response.is_success:
             return self._taken(request, response, asked, hidden)
         return await self._not_taken(request, response, asked, hidden)
