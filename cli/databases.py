@@ -20,6 +20,7 @@ SERVICES: Final = ("registry", "session", "vault_proxy", "hands")
 """The services that have a database."""
 
 _SUFFIX: Final = "DATABASE_URL"
+_PORT: Final = 5432
 _KEYS: Final = "DROVER_VAULT_"
 """What settings of the keys of stored secrets begin with."""
 
@@ -66,6 +67,22 @@ def variables(service: str) -> tuple[str, str]:
 
 VARIABLES: Final = frozenset(name for service in SERVICES for name in variables(service))
 """All of them."""
+
+
+def servers(urls: Iterable[str]) -> list[str]:
+    """Where database servers listen, `host:port`; none of a file. Raises `CannotStartError`."""
+    found: dict[str, None] = {}
+    for url in urls:
+        if is_sqlite(url):
+            continue
+        for host in shown(url).rpartition("/")[0].split(","):
+            if host and not host.startswith(("/", "the default")):
+                found[host if _has_port(host) else f"{host}:{_PORT}"] = None
+    return list(found)
+
+
+def _has_port(host: str) -> bool:
+    return ":" in host.rpartition("]")[2]
 
 
 def embedded(environment: Mapping[str, str]) -> dict[str, str]:

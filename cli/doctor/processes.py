@@ -35,10 +35,10 @@ def settings() -> list[Finding]:
 
 
 def _refused(module: str) -> Iterator[tuple[str, str]]:
-    for value in vars(importlib.import_module(module)).values():
-        if not isinstance(value, type) or not issubclass(value, Settings):
-            continue
-        if value.__module__ != module:
+    known = vars(importlib.import_module(module)).values()
+    read = [one for one in known if isinstance(one, type) and issubclass(one, Settings)]
+    for value in read:
+        if any(other is not value and issubclass(other, value) for other in read):
             continue  # a part of the one that is this process's own
         prefix = value.model_config.get("env_prefix", "")
         try:

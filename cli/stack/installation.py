@@ -39,6 +39,11 @@ class Installation:
         """The first client's API key."""
         return self.run / "api_key"
 
+    @property
+    def egress_socket(self) -> Path:
+        """Where the vault proxy takes the sandboxes' connections."""
+        return self.run / "egress.sock"
+
     def pid_file(self, name: str) -> Path:
         """Holds the pid of the process `name` while it runs."""
         return self.run / f"{name}.pid"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chassis.errors import CannotStartError
 from chassis.settings import host_and_port
-from cli.databases import SERVICES, VARIABLES, variables
+from cli.databases import SERVICES, VARIABLES, servers, variables
 from cli.stack.order import Order
 from cli.stack.ports import LOOPBACK
 
@@ -35,7 +35,7 @@ _SEARCH_KEY = "DROVER_SEARCH_API_KEY"
 _OWN = {_KEY, *VARIABLES, *_VAULT_KEYS, _SEARCH_KEY}
 _METRICS = "DROVER_METRICS_LISTEN"
 _HANDS, _CHECKPOINTS = "hands", "DROVER_HANDS_CHECKPOINTS"
-_VAULT_PROXY = "vault_proxy"
+_VAULT_PROXY, _OWN_ADDRESSES = "vault_proxy", "DROVER_EGRESS_OWN_ADDRESSES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,7 @@ class Plan:
                 | {"DROVER_LISTEN": part.address}
                 | ({"DROVER_BRAIN_NAME": part.name} if part.is_brain else {})
                 | _metrics(environment, number)
+                | self._egress(part, installation, environment)
                 | _secrets_for(part, environment, key),
                 imports=_MODEL_CLIENT if part.is_brain else (),
             )
@@ -119,6 +120,23 @@ class Plan:
         }
         brains = ",".join(part.address for part in self.parts if part.is_brain)
         return single | {"DROVER_BRAIN_ADDRESSES": brains}
+
+    def _egress(
+        self, part: Part, installation: Installation, environment: Mapping[str, str]
+    ) -> dict[str, str]:
+        """The sandboxes' way out, from the hands to the vault proxy, and what it never leads to."""
+        place = f"unix:{installation.egress_socket}"
+        if part.name == _HANDS:
+            return {"DROVER_EGRESS_ADDRESS": place}
+        if part.name != _VAULT_PROXY:
+            return {}
+        scraped = [_metrics(environment, number).get(_METRICS) for number in range(len(self.parts))]
+        databases = servers(environment[name] for name in VARIABLES if environment.get(name))
+        own = [environment.get(_OWN_ADDRESSES), self.gateway.address, *scraped, *databases]
+        return {
+            "DROVER_EGRESS_LISTEN": place,
+            _OWN_ADDRESSES: ",".join(one for one in own if one),
+        }
 
 
 def public(environment: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -46,7 +45,12 @@ from services.vault_proxy.mcp.servers import McpServers
 from services.vault_proxy.oauth.endpoint import TokenEndpoints
 from services.vault_proxy.oauth.tokens import AccessTokens
 from services.vault_proxy.outbound import Outbound, Timeouts, trust
-from services.vault_proxy.proxy.dial import JudgingDialler, Resolve, system_resolver
+from services.vault_proxy.proxy.dial import (
+    AnyAddress,
+    JudgingDialler,
+    Resolve,
+    system_resolver,
+)
 from services.vault_proxy.proxy.own import local_addresses, own_addresses
 from services.vault_proxy.proxy.server import Parts, serving
 from services.vault_proxy.rpc.audit import AuditRpc
@@ -71,11 +75,6 @@ from services.vault_proxy.vault.safe import Safe
 from services.vault_proxy.vault.server_credentials import VaultServerCredentials
 from services.vault_proxy.vault.session_secrets import KeptSessionSecrets
 from services.vault_proxy.vault.trail import AuditTrail
-from services.vault_proxy.web.content import Shown
-from services.vault_proxy.web.fetching import Fetcher
-from services.vault_proxy.web.reading import PageReader
-from services.vault_proxy.web.searching import Searcher
-from services.vault_proxy.web.tools import WebTools
 from storage import open_database
 from storage.health import follow
 from storage.once import Answers
@@ -88,7 +87,6 @@ if TYPE_CHECKING:
     from storage import Database
 
 SERVICE: Final = "vault_proxy"
-_NONCE_BYTES: Final = 8
 
 
 class Ground(NamedTuple):
@@ -124,6 +122,8 @@ class Outside(NamedTuple):
     addresses: AddressRules
     resolve: Resolve
     outbound: Outbound
+    operators: Outbound
+    """To what the operator has named: the address is his word."""
 
 
 async def build(settings: VaultProxySettings, stack: AsyncExitStack) -> GrpcServer:
@@ -201,7 +201,12 @@ async def _outside(ground: Ground) -> Outside:
     except OSError as error:
         msg = f"DROVER_EGRESS_CA_FILE cannot be used: {error.strerror or error}"
         raise CannotStartError(msg) from error
-    return Outside(addresses, resolve, Outbound(JudgingDialler(addresses, resolve), context))
+    return Outside(
+        addresses,
+        resolve,
+        Outbound(JudgingDialler(addresses, resolve), context),
+        Outbound(JudgingDialler(AnyAddress(), resolve), context),
+    )
 
 
 async def _grants(
@@ -243,7 +248,7 @@ async def _grants(
         giving,
         sessions,
         servers=await _servers(ground, vault, outside),
-        web=_web(ground, vault, outside),
+        web=settings.web_tools(outside.outbound, outside.operators, vault.trail, clock),
     )
     ground.server.add(add_CredentialProxyServiceServicer_to_server, service)
     # The list of registries takes a moment to read: no session's first request should wait for it.
@@ -268,11 +273,6 @@ async def _servers(ground: Ground, vault: Vault, outside: Outside) -> McpServers
     )
     ground.stack.push_async_callback(servers.close)
     return servers
-
-
-def _web(ground: Ground, vault: Vault, outside: Outside) -> WebTools:
-    pages = Shown(PageReader(), partial(secrets.token_hex, _NONCE_BYTES))
-    return WebTools(Fetcher(outside.outbound), pages, Searcher(None), vault.trail, ground.clock)
 
 
 async def _egress(

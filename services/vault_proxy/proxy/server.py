@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -119,8 +121,7 @@ async def _listen(listen: str, wire: Callable[[], Wire]) -> tuple[asyncio.Abstra
     try:
         if listen.startswith(UNIX):
             path = Path(listen.removeprefix(UNIX))
-            server = await loop.create_unix_server(wire, path, backlog=_BACKLOG)
-            path.chmod(0o600)  # noqa: ASYNC240  # whoever can connect still needs a grant
+            server = await loop.create_unix_server(wire, sock=_bound(path), backlog=_BACKLOG)
             return server, listen
         host, port = host_and_port(listen)
         server = await loop.create_server(wire, host.strip("[]"), port, backlog=_BACKLOG)
@@ -132,3 +133,20 @@ async def _listen(listen: str, wire: Callable[[], Wire]) -> tuple[asyncio.Abstra
         )
         raise CannotStartError(msg) from error
     return server, f"{host}:{name[1]}"
+
+
+def _bound(path: Path) -> socket.socket:
+    """A socket at `path`, in place of one that a process which died has left there."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        path.unlink(missing_ok=True)
+        # By the directory's descriptor: a socket's path may have 107 bytes, however deep it is.
+        made.bind(f"/proc/self/fd/{directory}/{path.name}")
+        path.chmod(0o600)  # whoever can connect still needs a grant
+    except BaseException:
+        made.close()
+        raise
+    finally:
+        os.close(directory)
+    return made

@@ -88,6 +88,29 @@ def test_every_process_is_scraped_at_a_port_of_its_own(plan: Plan, tmp_path: Pat
     assert addresses == [f"127.0.0.1:{9100 + number}" for number in range(len(plan.parts))]
 
 
+def test_sandboxes_have_one_way_out_which_leads_to_no_part_of_the_stack(
+    plan: Plan, tmp_path: Path
+) -> None:
+    given = {
+        "DROVER_METRICS_LISTEN": "127.0.0.1:9100",
+        "DROVER_EGRESS_OWN_ADDRESSES": "10.0.0.1:3000",
+        "DROVER_HANDS_DATABASE_URL": "postgresql://user:secret@10.0.0.2,[::2]:6432/drover",
+    }
+    made = plan.orders(Installation(tmp_path), SHELL | given, Secret("drv_client"))
+    orders = {order.name: order.environment for order in made}
+    place = f"unix:{tmp_path}/run/egress.sock"
+    assert orders["vault_proxy"]["DROVER_EGRESS_LISTEN"] == place
+    assert orders["hands"]["DROVER_EGRESS_ADDRESS"] == place
+    text = orders["vault_proxy"]["DROVER_EGRESS_OWN_ADDRESSES"]
+    own = text.split(",")
+    assert "secret" not in text
+    assert {"10.0.0.2:5432", "[::2]:6432"} <= {*own}
+    assert {"10.0.0.1:3000", "127.0.0.1:8080", "127.0.0.1:9100", "127.0.0.1:9106"} <= {*own}
+    assert not any(
+        "DROVER_EGRESS_LISTEN" in orders[name] for name in orders.keys() - {"vault_proxy"}
+    )
+
+
 def test_place_to_be_scraped_at_that_is_none_is_refused(plan: Plan, tmp_path: Path) -> None:
     shell = SHELL | {"DROVER_METRICS_LISTEN": "9100"}
     with pytest.raises(CannotStartError, match="DROVER_METRICS_LISTEN must be host:port"):
