@@ -26,7 +26,7 @@ from drover.api.v1 import annotations_pb2 as drover_dot_api_dot_v1_dot_annotatio
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+drover/environment/v1/environment_key.proto\x12\x15\x64rover.environment.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8b\x02\n\x0e\x45nvironmentKey\x12\n\n\x02id\x18\x01 \x01(\t\x12\x16\n\x0e\x65nvironment_id\x18\x02 \x01(\t\x12\x11\n\x04name\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04hint\x18\x04 \x01(\t\x12.\n\ncreated_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\nrevoked_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x88\x01\x01\x12\x18\n\x03key\x18\x07 \x01(\tB\x06\xa2\x8b&\x02(\x01H\x02\x88\x01\x01:\x15\x92\x8b&\x11\n\x0f\x65nvironment_keyB\x07\n\x05_nameB\r\n\x0b_revoked_atB\x06\n\x04_keyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+drover/environment/v1/environment_key.proto\x12\x15\x64rover.environment.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8e\x02\n\x0e\x45nvironmentKey\x12\n\n\x02id\x18\x01 \x01(\t\x12\x16\n\x0e\x65nvironment_id\x18\x02 \x01(\t\x12\x11\n\x04name\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04hint\x18\x04 \x01(\t\x12.\n\ncreated_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\nrevoked_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x88\x01\x01\x12\x1b\n\x03key\x18\x07 \x01(\tB\t\x80\x01\x01\xa2\x8b&\x02(\x01H\x02\x88\x01\x01:\x15\x92\x8b&\x11\n\x0f\x65nvironment_keyB\x07\n\x05_nameB\r\n\x0b_revoked_atB\x06\n\x04_keyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,9 +34,9 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'drover.environment.v1.envir
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ENVIRONMENTKEY'].fields_by_name['key']._loaded_options = None
-  _globals['_ENVIRONMENTKEY'].fields_by_name['key']._serialized_options = b'\242\213&\002(\001'
+  _globals['_ENVIRONMENTKEY'].fields_by_name['key']._serialized_options = b'\200\001\001\242\213&\002(\001'
   _globals['_ENVIRONMENTKEY']._loaded_options = None
   _globals['_ENVIRONMENTKEY']._serialized_options = b'\222\213&\021\n\017environment_key'
   _globals['_ENVIRONMENTKEY']._serialized_start=137
-  _globals['_ENVIRONMENTKEY']._serialized_end=404
+  _globals['_ENVIRONMENTKEY']._serialized_end=407
 # @@protoc_insertion_point(module_scope)
