@@ -112,6 +112,9 @@ class World:
             raise RefusedError(Refusal(Why.GRANT_INVALID, "the grant is not known"))
         return Policy(self, session)
 
+    async def again(self, grant: str) -> Policy:
+        return await self.of_grant(grant)
+
     async def record(self, entry: AuditEntry) -> None:
         self.trail.append(entry)
 

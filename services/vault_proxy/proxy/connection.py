@@ -100,8 +100,10 @@ class Connection:
 
     async def _policy(self) -> SessionPolicy:
         """What the session may do now; nothing where that cannot be found out (case E14)."""
+        sessions = self._egress.sessions
+        ask = sessions.of_grant if self._facts is None else sessions.again
         try:
-            policy = await self._egress.sessions.of_grant(self._grant)
+            policy = await ask(self._grant)
         except DroverError as error:
             message = "what the session may do cannot be found out at present: try again later"
             raise RefusedError(Refusal(Why.POLICY_UNAVAILABLE, message, 403)) from error
@@ -309,7 +311,9 @@ def _absolute(head: RequestHead) -> tuple[Target, str]:
     if head.host is None:
         if head.minor > 0:
             raise parse.malformed("there is no Host")
-    elif _authority(head.host, "Host", DEFAULT_PORTS["http"]) != (url.host, url.port):
+    elif not head.target.startswith(f"http://{head.host}/") and (
+        _authority(head.host, "Host", DEFAULT_PORTS["http"]) != (url.host, url.port)
+    ):
         raise _mismatch("the URL and Host name different hosts")
     path = url.path if url.path.startswith("/") else f"/{url.path}"
     form = f"{path}?{url.query}" if "?" in head.target else path
