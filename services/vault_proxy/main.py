@@ -38,11 +38,12 @@ from services.vault_proxy.grants.authority import Authorities
 from services.vault_proxy.grants.giving import Giving, Leftovers
 from services.vault_proxy.grants.known import KnownSessions
 from services.vault_proxy.grants.sessions import GrantedSessions
-from services.vault_proxy.mcp.limits import Limits
+from services.vault_proxy.mcp.connection import quiet
 from services.vault_proxy.mcp.meter import McpMeter
+from services.vault_proxy.mcp.probe import LiveProbe
 from services.vault_proxy.mcp.records import Records
 from services.vault_proxy.mcp.servers import McpServers
-from services.vault_proxy.oauth.endpoint import TokenEndpoints
+from services.vault_proxy.oauth.endpoint import TOKEN_SECONDS, TokenEndpoints
 from services.vault_proxy.oauth.tokens import AccessTokens
 from services.vault_proxy.outbound import Outbound, Timeouts, trust
 from services.vault_proxy.proxy.dial import (
@@ -114,6 +115,8 @@ class Vault(NamedTuple):
     """`ServerCredentials`"""
     session_secrets: KeptSessionSecrets
     """`SessionSecrets`"""
+    credentials: SqlCredentialStore
+    safe: Safe
 
 
 class Outside(NamedTuple):
@@ -170,16 +173,12 @@ async def _vault(ground: Ground) -> Vault:
     audit = SqlAuditStore(database)
     trail = await ground.stack.enter_async_context(AuditTrail(audit, new_id, clock))
     server.add(add_VaultServiceServicer_to_server, VaultRpc(vaults, holdings, kept, clock, new_id))
-    server.add(
-        add_VaultCredentialServiceServicer_to_server,
-        CredentialRpc(credentials, safe, holdings, None, clock, new_id),
-    )
     server.add(add_VaultAuditServiceServicer_to_server, AuditRpc(audit, trail))
     server.add(
         add_VaultKeyServiceServicer_to_server, KeyRpc(Rotation(wrapped, keyring), wrapped, keyring)
     )
     servers = VaultServerCredentials(credentials, holdings, safe)
-    return Vault(keys, trail, holdings, servers, kept)
+    return Vault(keys, trail, holdings, servers, kept, credentials, safe)
 
 
 async def _installation_key(wrapped: SqlWrappedKeys, keyring: Keyring) -> InstallationKey:
@@ -257,19 +256,28 @@ async def _grants(
 
 
 async def _servers(ground: Ground, vault: Vault, outside: Outside) -> McpServers:
+    """MCP for sessions, and for those who save credentials."""
+    quiet()
+    limits, clock, tasks = ground.settings.mcp_limits(), ground.clock, ground.tasks
     meter = McpMeter(ground.registry)
-    client = await ground.stack.enter_async_context(outside.outbound.client(timeouts=Timeouts()))
-    tokens = AccessTokens(
-        vault.servers, TokenEndpoints(client, ground.clock), ground.clock, ground.tasks
+    records = Records(vault.trail, clock, meter)
+    client = await ground.stack.enter_async_context(
+        outside.outbound.client(timeouts=Timeouts(idle=TOKEN_SECONDS))
+    )
+    tokens = AccessTokens(vault.servers, TokenEndpoints(client, clock), clock, tasks)
+    probe = LiveProbe(tokens, outside.outbound, records, tasks=tasks, limits=limits)
+    ground.server.add(
+        add_VaultCredentialServiceServicer_to_server,
+        CredentialRpc(vault.credentials, vault.safe, vault.holdings, probe, clock, new_id),
     )
     servers = McpServers(
         vault.servers,
         tokens,
         outside.outbound,
-        Records(vault.trail, ground.clock, meter),
-        tasks=ground.tasks,
+        records,
+        tasks=tasks,
         meter=meter,
-        limits=Limits(),
+        limits=limits,
     )
     ground.stack.push_async_callback(servers.close)
     return servers

@@ -143,7 +143,13 @@ class Connection:
         """
         state: str | None = None
         for turn in range(self._limits.rounds + 1):
-            result = await self._answer(exchange, self._sent(exchange, name, arguments, state))
+            try:
+                result = await self._answer(exchange, self._sent(exchange, name, arguments, state))
+            except McpError as error:
+                if not turn:
+                    raise
+                # What was done in the rounds before, nobody knows: the call has begun.
+                raise McpError(replace(error.failure, fault=Fault.BROKEN)) from error
             if isinstance(result, types.CallToolResult):
                 return result
             if result.input_requests:

@@ -14,12 +14,14 @@ class Limits:
 
     connect_seconds: float = 10
     """To connect, TLS included."""
-    greet_seconds: float = 30
+    greet_seconds: float = 8
     """Until a protocol's version is agreed on, the older transport tried."""
-    idle_seconds: float = 120
+    idle_seconds: float = 100
     """Without a byte of an answer."""
-    call_seconds: float = 300
-    """For a call or a list, with everything that it takes."""
+    list_seconds: float = 11
+    """For a list of tools, with everything that it takes: a turn's start waits for it."""
+    call_seconds: float = 110
+    """For a call, with everything that it takes: hands wait for 120."""
     close_seconds: float = 2
     unused_seconds: float = 60
     """That a connection is kept for the session's next call."""

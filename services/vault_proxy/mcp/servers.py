@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from mcp import MCPError
 
@@ -41,6 +42,15 @@ AUTHENTICATION_FAILED: Final = "mcp_authentication_failed"
 OUTCOME_UNKNOWN: Final = "outcome_unknown"
 
 
+@dataclass(frozen=True, slots=True)
+class _Wish(Generic[_T]):
+    """What is asked of a server, and how many seconds it may take."""
+
+    method: str
+    ask: Callable[[Connection, Exchange], Awaitable[_T]]
+    seconds: float
+
+
 class McpServers:
     """Implements `ToolServers`. `close` it before its tasks are waited for."""
 
@@ -73,7 +83,7 @@ class McpServers:
             return ListToolsResponse(tools=found, protocol_version=connection.protocol_version)
 
         try:
-            return await self._asked(facts, server, _LIST, ask)
+            return await self._asked(facts, server, _Wish(_LIST, ask, self._limits.list_seconds))
         except McpError as error:
             raise told_of(error.failure, server) from error
         except MCPError as error:
@@ -94,7 +104,7 @@ class McpServers:
             )
 
         try:
-            return await self._asked(facts, server, _CALL, ask)
+            return await self._asked(facts, server, _Wish(_CALL, ask, self._limits.call_seconds))
         except McpError as error:
             if error.failure.fault == Fault.UNUSABLE:
                 return _failed(f"The tool was run, but its answer is lost: {error}.")
@@ -106,13 +116,7 @@ class McpServers:
         """Ends all connections."""
         await self._connections.close()
 
-    async def _asked(
-        self,
-        facts: SessionFacts,
-        server: str,
-        method: str,
-        ask: Callable[[Connection, Exchange], Awaitable[_T]],
-    ) -> _T:
+    async def _asked(self, facts: SessionFacts, server: str, wish: _Wish[_T]) -> _T:
         """One request, with its record. Raises `McpError`, `MCPError` and `DroverError`."""
         url = _url(facts, server)
         credential = await self._credentials.for_server(
@@ -121,7 +125,7 @@ class McpServers:
         started = time.monotonic()
         reason = "interrupted"
         try:
-            answer = await self._once_or_again(facts, url, credential, ask)
+            answer = await self._once_or_again(facts, url, credential, wish)
             reason = ""
         except McpError as error:
             reason = error.failure.fault
@@ -130,8 +134,8 @@ class McpServers:
             reason = "error_answered"
             raise
         finally:
-            self._meter.requested(method, reason or "answered", time.monotonic() - started)
-            await self._records.request(facts, url, method, credential, reason)
+            self._meter.requested(wish.method, reason or "answered", time.monotonic() - started)
+            await self._records.request(facts, url, wish.method, credential, reason)
         return answer
 
     async def _once_or_again(
@@ -139,7 +143,7 @@ class McpServers:
         facts: SessionFacts,
         url: str,
         credential: ServerCredential | None,
-        ask: Callable[[Connection, Exchange], Awaitable[_T]],
+        wish: _Wish[_T],
     ) -> _T:
         """Asks on a connection that is open, and on a new one where the old is of no use.
 
@@ -151,15 +155,14 @@ class McpServers:
         )
         exchange = Exchange()
         try:
-            async with asyncio.timeout(self._limits.call_seconds):
+            async with asyncio.timeout(wish.seconds):
                 try:
-                    return await self._on_a_connection(facts, whose, credential, exchange, ask)
+                    return await self._on_a_connection(facts, whose, credential, exchange, wish)
                 except _UnheardError:
-                    return await self._on_a_connection(
-                        facts, whose, credential, exchange := Exchange(), ask
-                    )
+                    exchange = Exchange()
+                    return await self._on_a_connection(facts, whose, credential, exchange, wish)
         except TimeoutError:
-            message = f"the server took more than {self._limits.call_seconds:g} seconds"
+            message = f"the server took more than {wish.seconds:g} seconds"
             fault = Fault.BROKEN if exchange.sent else Fault.UNREACHABLE
             raise McpError(Failure(fault, message)) from None
 
@@ -169,7 +172,7 @@ class McpServers:
         whose: Whose,
         credential: ServerCredential | None,
         exchange: Exchange,
-        ask: Callable[[Connection, Exchange], Awaitable[_T]],
+        wish: _Wish[_T],
     ) -> _T:
         async with self._connections.use(whose, partial(self._bearer, facts)) as kept:
             connection, bearer = kept
@@ -177,7 +180,7 @@ class McpServers:
             was_open = connection.is_open
             await connection.opened()
             try:
-                return await ask(connection, exchange)
+                return await wish.ask(connection, exchange)
             except McpError as error:
                 fault = error.failure.fault
                 if fault == Fault.GONE or (fault == Fault.UNREACHABLE and was_open):

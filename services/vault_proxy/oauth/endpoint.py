@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from chassis.clock import Clock
     from services.vault_proxy.domain.server_credential import Refresh
 
+TOKEN_SECONDS: Final = 20.0
+"""That a token endpoint may say nothing."""
 MAX_ANSWER: Final = 64 * 1024
 _LONGEST: Final = 10 * 365 * 24 * 3600
 _TOKEN: Final = re.compile(r"[!-~]{1,16384}\Z")
