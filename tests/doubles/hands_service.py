@@ -9,6 +9,7 @@ from typing import Any
 
 from chassis.errors import DroverError, Reason
 from drover.event.v1.content_pb2 import ContentBlock, TextBlock
+from drover.event.v1.session_event_pb2 import SessionError
 from drover.hands.v1 import hands_service_pb2 as pb
 from drover.hands.v1.hands_service_pb2_grpc import HandsServiceServicer
 
@@ -31,6 +32,12 @@ class FakeHands(HandsServiceServicer):
         self.ran: list[str] = []
         self.requests: list[pb.ExecuteRequest] = []
         self.provisions = 0
+        # What MCP servers answer, by name; how often each was asked, and a gate before the answer.
+        self.servers: dict[str, pb.McpServerOutcome] = {}
+        self.listings: list[list[str]] = []
+        self.may_list = asyncio.Event()
+        self.may_list.set()
+        self.provision_errors: list[SessionError] = []
         self.cancelled: list[str] = []
         self.unavailable = 0
         self.generation = 0
@@ -57,7 +64,15 @@ class FakeHands(HandsServiceServicer):
     async def Provision(self, request: pb.ProvisionRequest, _context: Any) -> pb.ProvisionResponse:
         self._fence(request.generation)
         self.provisions += 1
-        return pb.ProvisionResponse(hand_id="hand_1", backend="fake")
+        return pb.ProvisionResponse(hand_id="hand_1", backend="fake", errors=self.provision_errors)
+
+    async def ListTools(self, request: pb.ListToolsRequest, _context: Any) -> pb.ListToolsResponse:
+        self._fence(request.generation)
+        self.listings.append(list(request.mcp_server_names))
+        self.changed.set()
+        await self.may_list.wait()
+        names = [name for name in request.mcp_server_names if name in self.servers]
+        return pb.ListToolsResponse(servers=[self.servers[name] for name in names])
 
     async def Execute(self, request: pb.ExecuteRequest, _context: Any) -> pb.ExecuteResponse:
         self._fence(request.generation)

@@ -14,8 +14,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from chassis.errors import DroverError, Reason
 from chassis.ids import new_id
+from drover.agent.v1.agent_pb2 import SessionAgent
 from drover.event.v1.content_pb2 import ContentBlock, TextBlock
 from drover.event.v1.event_pb2 import Event
+from drover.event.v1.session_event_pb2 import SessionUpdated
 from drover.event.v1.user_event_pb2 import (
     CONFIRMATION_RESULT_ALLOW,
     CONFIRMATION_RESULT_DENY,
@@ -116,6 +118,11 @@ class FakeSession:
             tool_use_id=call_id, result=verdict, deny_message=message
         )
         return self.send(Event(user_tool_confirmation=confirmation))[0]
+
+    def change(self, agent: SessionAgent) -> None:
+        """An update gives the session other tools, which its log tells of."""
+        self.session.agent.CopyFrom(agent)
+        self._append(Event(id=new_id("sevt"), session_updated=SessionUpdated(agent=agent)))
 
     def answer(self, call_id: str, text: str) -> Event:
         content = [ContentBlock(text=TextBlock(text=text))]
@@ -246,10 +253,9 @@ class FakeSession:
 
     def _add(self, event: Event) -> None:
         match kind(event):
-            case "agent_tool_use" | "agent_custom_tool_use":
+            case "agent_tool_use" | "agent_mcp_tool_use" | "agent_custom_tool_use":
                 self.calls[event.id] = "open"
-            case "agent_tool_result" | "user_tool_result" | "user_custom_tool_result":
-                call_id = answered_by(event)
+            case _ if call_id := answered_by(event):
                 assert call_id in self.calls, f"result of the unknown call {call_id}"
                 if self.calls[call_id] == "closed":
                     return

@@ -17,7 +17,7 @@ from chassis.ids import new_id
 from chassis.secret import Secret
 from drover.agent.v1.agent_pb2 import SessionAgent
 from drover.agent.v1.model_pb2 import ModelConfig
-from drover.agent.v1.tool_pb2 import AgentToolset, Tool
+from drover.agent.v1.tool_pb2 import AgentToolset, McpServer, Tool
 from drover.hands.v1.hands_service_pb2_grpc import (
     HandsServiceStub,
     add_HandsServiceServicer_to_server,
@@ -82,6 +82,11 @@ class Rig:
             model=ModelConfig(id=model),
             system=system,
             tools=tools or (TOOLSET,),
+            mcp_servers=[
+                McpServer(name=name, url=f"https://{name}.example.com/mcp")
+                for tool in tools
+                if (name := tool.mcp_toolset.mcp_server_name)
+            ],
             metadata=metadata or {},
         )
         made = Session(id=new_id("sesn"), agent=agent, primary_thread_id="sthr_1")
