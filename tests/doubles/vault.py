@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from chassis.clock import SystemClock
+from chassis.ids import new_id
 from chassis.secret import Secret
 from drover.vault.v1 import vault_credential_service_pb2 as pb
 from drover.vault.v1.vault_pb2 import Vault
@@ -58,7 +59,6 @@ class VaultDouble:
         self.holdings = Holdings(self.store, self.envelopes, self.clock)
         self.safe = Safe(self.store, self.envelopes, self.holdings)
         self.servers = VaultServerCredentials(self.store, self.holdings, self.safe)
-        self._number = 0
 
     async def new_vault(self, vault_id: str, workspace_id: str = HOME) -> None:
         """Makes an empty vault."""
@@ -69,8 +69,7 @@ class VaultDouble:
     async def add(self, vault_id: str, *, workspace_id: str = HOME, **auth: Any) -> Credential:
         """Creates a credential; `auth` is that of `NewAuth`."""
         request = pb.CreateCredentialRequest(vault_id=vault_id, auth=auth)
-        self._number += 1
-        written = new_credential(request, f"vcrd_{self._number}", datetime.now(UTC))
+        written = new_credential(request, new_id("vcrd"), datetime.now(UTC))
         return await self.safe.add(workspace_id, written, None)
 
     async def change(
