@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from bench import (
     appends,
+    egress,
     fanout,
     growth,
     kills,
@@ -42,6 +43,7 @@ RATIOS: Final[Mapping[str, Measure]] = {
     "length": length.measure,
     "R5": fanout.measure,
     "R4": wakes.measure,
+    "R8": egress.measure,
 }
 """What can be measured by itself, in the order of a whole run (ARCHITECTURE §12)."""
 

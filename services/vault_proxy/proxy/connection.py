@@ -315,9 +315,8 @@ def _absolute(head: RequestHead) -> tuple[Target, str]:
         _authority(head.host, "Host", DEFAULT_PORTS["http"]) != (url.host, url.port)
     ):
         raise _mismatch("the URL and Host name different hosts")
-    path = url.path if url.path.startswith("/") else f"/{url.path}"
-    form = f"{path}?{url.query}" if "?" in head.target else path
-    return Target(head.method, "http", url.host, url.port, path, url.query), form
+    form = f"{url.path}?{url.query}" if "?" in head.target else url.path
+    return Target(head.method, "http", url.host, url.port, url.path, url.query), form
 
 
 def _authority(text: str, what: str, default_port: int | None = None) -> tuple[Host, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("services.vault_proxy.proxy")
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """Who asks for what, as far as that is known."""
 
     facts: SessionFacts | None = None

@@ -243,10 +243,13 @@ class Exchange:
         length = answer.length if told.body is None else len(told.body)
         keep, chunked, framing = self._framing(answer.status, length, bodiless=bodiless)
         self.answered = True
-        self._client.write(_head(told, answer.reason, framing))
+        beginning = _head(told, answer.reason, framing)
         if told.body is not None and not bodiless:
-            self._client.write(told.body)
-        await self._pass_down(incoming, chunked=chunked)
+            beginning += told.body
+        if not (incoming.done or upstream.wire.waiting):
+            self._client.write(beginning)  # the body may be long in coming
+            beginning = b""
+        await self._pass_down(beginning, incoming, chunked=chunked)
         # a body where there is none to be would be taken for the next answer
         odd = answer.status in _BODILESS and (answer.chunked or bool(answer.length))
         return keep, incoming.done and answer.keep and told.body is None and not odd
@@ -268,23 +271,27 @@ class Exchange:
             framing += b"Connection: keep-alive\r\n"
         return keep, chunked, framing
 
-    async def _pass_down(self, incoming: Incoming, *, chunked: bool) -> None:
+    async def _pass_down(self, beginning: bytes, incoming: Incoming, *, chunked: bool) -> None:
+        """Sends what there is of the beginning together with the first piece."""
         stream = None if isinstance(incoming, Nothing) else self._way.redaction()
-        client = self._client
+        client, limits, time = self._client, self._limits, self._loop.time
         try:
-            while piece := await incoming.read(self._loop.time() + self._limits.answer_seconds):
+            while piece := await incoming.read(time() + limits.answer_seconds):
                 if stream is not None:
                     piece = stream.feed(piece)
                 if piece:
-                    client.write(chunk(piece) if chunked else piece)
-                    await client.drain(self._loop.time() + self._limits.piece_seconds)
+                    client.write(beginning + (chunk(piece) if chunked else piece))
+                    beginning = b""
+                    await client.drain(time() + limits.piece_seconds)
         except RefusedError as error:  # its framing: too late to tell
             raise LostError from error
         if stream is not None and (piece := stream.finish()):
-            client.write(chunk(piece) if chunked else piece)
+            beginning += chunk(piece) if chunked else piece
         if chunked:
-            client.write(LAST_CHUNK)
-        await client.drain(self._loop.time() + self._limits.piece_seconds)
+            beginning += LAST_CHUNK
+        if beginning:
+            client.write(beginning)
+            await client.drain(time() + limits.piece_seconds)
 
     async def _switch(self, upstream: Upstream, answer: ResponseHead) -> None:
         """Goes on as a WebSocket's tunnel."""

@@ -24,6 +24,8 @@ class Meter:
             ("kind", "verdict", "reason"),
             registry=registry,
         )
+        # Looked up by their labels, these would cost as much as all the rest of a decision.
+        self._known: dict[tuple[str, str, str], Counter] = {}
         self._seconds = Histogram(
             "drover_egress_hop_seconds",
             "From a request's head to the head of its answer, the server's time included.",
@@ -36,7 +38,10 @@ class Meter:
 
     def decided(self, kind: Kind, verdict: Outcome, reason: str) -> None:
         """Counts a decision."""
-        self._verdicts.labels(kind, verdict, reason).inc()
+        key = (kind, verdict, reason)
+        if (counter := self._known.get(key)) is None:
+            counter = self._known[key] = self._verdicts.labels(*key)
+        counter.inc()
 
     def answered(self, seconds: float) -> None:
         """Notes how long an answer took."""

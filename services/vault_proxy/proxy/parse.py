@@ -9,8 +9,7 @@ each check of this module would have to stand behind it, and h11 takes 52.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from services.vault_proxy.domain.refusal import Refusal, RefusedError, Why
 
@@ -25,8 +24,9 @@ Fields = list[tuple[bytes, bytes]]
 
 _REQUEST_LINE = re.compile(rb"([A-Z][A-Z-]{0,31}) ([\x21-\x7e]+) HTTP/1\.([01])")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
-_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
+_FIELD = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+"
+_LINES = re.compile(rb"(?:\r\n" + _FIELD + rb")*+\r\n\r\n")
+_NAMED = re.compile(_FIELD.partition(b":")[0] + rb":")
 _DIGITS = re.compile(rb"[0-9]+")
 _LONE_LF = re.compile(rb"(?<!\r)\n")
 
@@ -49,6 +49,8 @@ _HOP = frozenset(
     }
 )
 _LOOKED_AT = _HOP | {b"host"}
+_USUAL = {value: frozenset({value.lower()}) for value in (b"keep-alive", b"Keep-Alive", b"close")}
+_KEEPING = frozenset({b"close", b"keep-alive", b"upgrade"})
 # What `Connection` may not name: a server that obeyed would read another message.
 _NOT_NOMINATED = frozenset({b"host", b"content-length", b"transfer-encoding", b"content-type"})
 
@@ -58,8 +60,7 @@ def malformed(message: str, *, status: int = 400, reason: Why = Why.MALFORMED) -
     return RefusedError(Refusal(reason, message, status))
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
+class RequestHead(NamedTuple):
     """A request's head. `fields` are those that are passed on: neither a hop's, nor `Host`."""
 
     method: str
@@ -79,8 +80,7 @@ class RequestHead:
         return self.chunked or bool(self.length)
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
+class ResponseHead(NamedTuple):
     """An answer's head. `fields` are those that are passed on, without its framing."""
 
     status: int
@@ -174,12 +174,12 @@ def suspicious(beginning: bytearray, seen: int) -> None:
 
 
 def _lines(head: bytes) -> list[bytes]:
+    """The lines of a head, whose fields are well formed."""
     lines = head[:-4].split(b"\r\n")
-    breaks = len(lines) + 1
-    if head.count(b"\n") != breaks or head.count(b"\r") != breaks:
-        raise malformed("CR or LF stand alone")
     if len(lines) > MAX_FIELDS + 1:
         raise malformed(f"more than {MAX_FIELDS} fields", status=431, reason=Why.LIMIT_EXCEEDED)
+    if _LINES.fullmatch(head, len(lines[0])) is None:
+        raise _bad_fields(lines)
     return lines
 
 
@@ -187,13 +187,8 @@ def _fields(lines: list[bytes]) -> tuple[Fields, dict[bytes, list[bytes]]]:
     """The fields of a head that are passed on, and those that are looked at, by lower-case name."""
     passed: Fields = []
     special: dict[bytes, list[bytes]] = {}
-    name_matches, value_matches = _NAME.fullmatch, _VALUE.fullmatch
     for line in lines[1:]:
-        name, colon, value = line.partition(b":")
-        if not colon or name_matches(name) is None:
-            raise _bad_field(line)
-        if value_matches(value) is None:
-            raise malformed("a field has characters that no field may have")
+        name, _, value = line.partition(b":")
         lower = name.lower()
         if lower in _LOOKED_AT:
             special.setdefault(lower, []).append(value.strip(b" \t"))
@@ -225,6 +220,8 @@ def _connection(special: dict[bytes, list[bytes]]) -> frozenset[bytes]:
     values = special.get(b"connection")
     if values is None:
         return frozenset()
+    if len(values) == 1 and (usual := _USUAL.get(values[0])) is not None:
+        return usual
     tokens = frozenset(
         token.strip(b" \t").lower() for value in values for token in value.split(b",")
     )
@@ -235,7 +232,7 @@ def _connection(special: dict[bytes, list[bytes]]) -> frozenset[bytes]:
 
 def _without(fields: Fields, tokens: frozenset[bytes]) -> Fields:
     """The fields but those that `Connection` gives to this hop."""
-    if not tokens - {b"close", b"keep-alive", b"upgrade"}:
+    if tokens <= _KEEPING:
         return fields
     return [one for one in fields if one[0].lower() not in tokens]
 
@@ -261,7 +258,13 @@ def _bad_request_line(line: bytes) -> RefusedError:
     return malformed("the request line is not METHOD URL HTTP/1.1, with one space between each")
 
 
-def _bad_field(line: bytes) -> RefusedError:
-    if line[:1] in {b" ", b"\t"}:
-        return malformed("a field goes on in a second line")
-    return malformed("a field is not Name: value")
+def _bad_fields(lines: list[bytes]) -> RefusedError:
+    for line in lines:
+        if b"\r" in line or b"\n" in line:
+            return malformed("CR or LF stand alone")
+    for line in lines[1:]:
+        if line[:1] in {b" ", b"\t"}:
+            return malformed("a field goes on in a second line")
+        if _NAMED.match(line) is None:
+            return malformed("a field is not Name: value")
+    return malformed("a field has characters that no field may have")

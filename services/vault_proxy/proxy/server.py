@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import ssl
+import traceback
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,8 +111,10 @@ async def _serve(wire: Wire, egress: Egress) -> None:
     egress.meter.opened(1)
     try:
         await Connection(wire, egress).run()
-    except Exception:  # noqa: BLE001  # one connection's, and not the others'
-        _log.exception("connection_failed")  # closed by now, as whatever fails is
+    except Exception as error:  # noqa: BLE001  # one connection's, and not the others'
+        # Where, and not with which words: these could quote what was sent.
+        where = traceback.format_tb(error.__traceback__)
+        _log.error("connection_failed", error=type(error).__name__, where="".join(where))
     finally:
         egress.meter.opened(-1)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -43,7 +42,7 @@ class Upstream:
     place: Place
     wire: Wire
     reused: bool = False
-    expiry: asyncio.TimerHandle | None = None
+    kept_until: float = 0.0
 
 
 class Upstreams:
@@ -56,58 +55,58 @@ class Upstreams:
         self._operators = operators
         self._trust = trust
         self._seconds = connect_seconds
+        self._loop = asyncio.get_running_loop()
         self._idle: dict[Place, list[Upstream]] = {}
-        self._order: OrderedDict[Upstream, None] = OrderedDict()
+        self._count = 0
+        self._sweep: asyncio.TimerHandle | None = None
 
     async def get(self, place: Place, *, fresh: bool = False) -> Upstream:
         """A connection. Raises `RefusedError` where there is none to be had."""
         idle = self._idle.get(place)
         while idle and not fresh:
-            kept = idle[-1]
-            self._forget(kept)
-            if kept.wire.idle:
+            kept = idle.pop()
+            self._count -= 1
+            if kept.wire.idle and kept.kept_until > self._loop.time():
                 kept.reused = True
                 return kept
-            kept.wire.abort()
+            kept.wire.close()
         return Upstream(place, await self._open(place))
 
     def keep(self, upstream: Upstream) -> None:
         """Takes back a connection whose last answer was read to its end."""
         idle = self._idle.setdefault(upstream.place, [])
-        if not upstream.wire.idle or len(idle) >= _KEPT_PER_PLACE:
+        if not upstream.wire.idle or len(idle) >= _KEPT_PER_PLACE or self._count >= _KEPT:
             upstream.wire.close()
-            if not idle:
-                del self._idle[upstream.place]
             return
+        upstream.kept_until = self._loop.time() + _IDLE_SECONDS
         idle.append(upstream)
-        self._order[upstream] = None
-        loop = asyncio.get_running_loop()
-        upstream.expiry = loop.call_later(_IDLE_SECONDS, self._expire, upstream)
-        if len(self._order) > _KEPT:
-            self._expire(next(iter(self._order)))
+        self._count += 1
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(_IDLE_SECONDS, self._close_old)
 
     def close(self) -> None:
         """Closes all that are idle."""
-        for upstream in list(self._order):
-            self._expire(upstream)
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for idle in self._idle.values():
+            for upstream in idle:
+                upstream.wire.close()
+        self._idle.clear()
 
-    def _expire(self, upstream: Upstream) -> None:
-        self._forget(upstream)
-        upstream.wire.close()
-
-    def _forget(self, upstream: Upstream) -> None:
-        idle = self._idle[upstream.place]
-        idle.remove(upstream)
-        if not idle:
-            del self._idle[upstream.place]
-        self._order.pop(upstream)
-        if upstream.expiry is not None:
-            upstream.expiry.cancel()
+    def _close_old(self) -> None:
+        now = self._loop.time()
+        for place, idle in list(self._idle.items()):
+            while idle and idle[0].kept_until <= now:  # the last one in is the first one out
+                idle.pop(0).wire.close()
+                self._count -= 1
+            if not idle:
+                del self._idle[place]
+        pause = _IDLE_SECONDS / 4
+        self._sweep = self._loop.call_later(pause, self._close_old) if self._idle else None
 
     async def _open(self, place: Place) -> Wire:
         dialler = self._operators if place.operators else self._judged
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._seconds
+        until = self._loop.time() + self._seconds
         try:
             connected = await dialler.connect(place.host, place.port, within=self._seconds)
         except AddressDeniedError as error:

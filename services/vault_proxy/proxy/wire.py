@@ -48,6 +48,9 @@ class Wire(asyncio.Protocol):
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._writable = True
+        # One alarm for many waits: it is set again only where one would come too late.
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = self._deadline = 0.0
         self.on_gone: Callable[[], None] | None = None
         """Called once when the connection is no more."""
 
@@ -82,6 +85,9 @@ class Wire(asyncio.Protocol):
         self._ended = self._gone = True
         _wake(self._reader)
         _wake(self._writer)
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
         if self.on_gone is not None:
             told, self.on_gone = self.on_gone, None
             told()
@@ -120,11 +126,12 @@ class Wire(asyncio.Protocol):
                 return False
             self._resume()
             waiter = self._reader = self._loop.create_future()
-            alarm = self._loop.call_at(until, _expire, waiter)
+            self._deadline = until
+            if self._alarm is None or self._alarm_at > until:
+                self._set_alarm()
             try:
                 await waiter
             finally:
-                alarm.cancel()
                 self._reader = None
         return True
 
@@ -232,6 +239,21 @@ class Wire(asyncio.Protocol):
     def _open(self) -> asyncio.Transport:
         assert self._transport is not None  # noqa: S101  # nobody has a wire before it is made
         return self._transport
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = self._deadline
+        self._alarm = self._loop.call_at(self._deadline, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        if self._reader is None:
+            return
+        if self._loop.time() >= self._deadline:
+            _expire(self._reader)
+        else:
+            self._set_alarm()
 
     def _resume(self) -> None:
         if self._paused and not self._gone:
