@@ -92,7 +92,8 @@ class GitServer:
         self.redirect = ""
         """Where everything is redirected to; empty for nowhere."""
         self.held = ""
-        """Requests whose path ends like this wait for `gate`, once they are read and noted."""
+        """Requests whose path ends like this wait for `gate`; `holding` tells that one does."""
+        self.holding = threading.Event()
         self.gate = threading.Event()
         self.url = ""
         self.port = 0
@@ -189,6 +190,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.served.requests.append(Request(self.command, self.path, headers, user, password))
         url = urlsplit(self.path)
         if self.served.held and url.path.endswith(self.served.held):
+            self.served.holding.set()
             self.served.gate.wait(30)
         if self.served.redirect:
             self._say(302, b"", ("Location", self.served.redirect + self.path))
