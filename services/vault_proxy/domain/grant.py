@@ -56,7 +56,15 @@ def sign(key: bytes, grant: Grant) -> str:
 
 
 def read(key: bytes, text: str, now: int) -> Grant:
-    """What a grant says, if this installation signed it and it is still good.
+    """What a grant says, if it is genuine and still good. Raises `RefusedError`."""
+    grant = verified(key, text)
+    if now >= grant.expires_at:
+        raise RefusedError(EXPIRED)
+    return grant
+
+
+def verified(key: bytes, text: str) -> Grant:
+    """What a grant says, whether it has ended or not, if this installation signed it.
 
     The signature is compared in constant time, before anything is believed. Raises `RefusedError`.
     """
@@ -64,10 +72,7 @@ def read(key: bytes, text: str, now: int) -> Grant:
     genuine = len(text) <= _MAX and text.startswith(_PREFIX)
     if not hmac.compare_digest(_mac(key, said), _decoded(signature)) or not genuine:
         raise RefusedError(_INVALID)
-    grant = Grant(*json.loads(_decoded(said)))
-    if now >= grant.expires_at:
-        raise RefusedError(_EXPIRED)
-    return grant
+    return Grant(*json.loads(_decoded(said)))
 
 
 def _mac(key: bytes, said: str) -> bytes:
@@ -88,7 +93,7 @@ def _decoded(text: str) -> bytes:
 _INVALID: Final = Refusal(
     Why.GRANT_INVALID, "no session's grant was shown: the hands service brings it along"
 )
-_EXPIRED: Final = Refusal(
+EXPIRED: Final = Refusal(
     Why.GRANT_EXPIRED, "the session's grant has ended: the hands service renews it by itself"
 )
 REVOKED: Final = Refusal(

@@ -11,13 +11,12 @@ from urllib.parse import quote_plus
 from services.vault_proxy.domain.holdings import checked
 from services.vault_proxy.domain.placeholder import MARK, TOKEN
 from services.vault_proxy.domain.refusal import Refusal, RefusedError, Why
-from services.vault_proxy.domain.rewriting import Rewriter
+from services.vault_proxy.domain.rewriting import Rewriter, Table
 from services.vault_proxy.domain.verdict import Use
 
 if TYPE_CHECKING:
     from services.vault_proxy.domain.holdings import Holdings, Writing
     from services.vault_proxy.domain.ports import Headers
-    from services.vault_proxy.domain.rewriting import Table
     from services.vault_proxy.domain.session import EnvironmentCredential
     from services.vault_proxy.domain.target import Target
 
@@ -27,6 +26,7 @@ _CREDENTIALS: Final = frozenset(
     {b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"private-token"}
 )
 """Headers that name an account."""
+_NOTHING: Final = Table({})
 _LENGTHS: Final = frozenset({b"content-length", b"transfer-encoding"})
 _RANGES: Final = frozenset({b"range", b"if-range"})
 
@@ -38,6 +38,7 @@ class RequestSubstitution:
         self._placeholders = holdings.placeholders
         self._bound = holdings.of(target.host)
         self._target = target
+        self._secure = target.scheme == "https"
         self._used: dict[str, EnvironmentCredential] = {}
         self._uses: dict[tuple[str, str], Use] = {}
         self._content_type = b""
@@ -47,7 +48,7 @@ class RequestSubstitution:
     @property
     def bound(self) -> bool:
         """Whether values may be in the answer; known once `headers` and `body` were called."""
-        return bool(self._bound.named or self._used or self._in_body)
+        return self._secure and bool(self._bound.named or self._used or self._in_body)
 
     @property
     def used(self) -> bool:
@@ -72,7 +73,7 @@ class RequestSubstitution:
 
     def body(self) -> Rewriter | None:
         """Puts values into the body, written as its type writes texts."""
-        if not self._bound.in_body or self._encoded:
+        if not self._secure or not self._bound.in_body or self._encoded:
             return None
         self._in_body = self._bound.in_body
         return Rewriter(self._bound.body(_writing(self._content_type)), self._told)
@@ -80,7 +81,9 @@ class RequestSubstitution:
     def answer_headers(self, headers: Headers) -> list[tuple[bytes, bytes]]:
         """The answer's headers without values."""
         table = self._struck()
-        return [(name, table.replaced(value)) for name, value in headers] if table else [*headers]
+        if not table.occurs(b"\n".join([value for _, value in headers])):
+            return [*headers]
+        return [(name, table.replaced(value)) for name, value in headers]
 
     def answer(self) -> Rewriter | None:
         """Strikes values out of the answer's body."""
@@ -88,6 +91,8 @@ class RequestSubstitution:
         return Rewriter(table) if table else None
 
     def _struck(self) -> Table:
+        if not self._secure:
+            return _NOTHING
         # An answer may come before all of the body is sent: what could still be put in counts.
         return self._bound.struck((*self._used.values(), *self._in_body))
 
@@ -113,6 +118,9 @@ class RequestSubstitution:
         if credential is None:
             self._note(None, "no placeholder of this session")
             raise RefusedError(_UNKNOWN)
+        if not self._secure:
+            self._note(credential, "not substituted outside TLS")
+            return token
         if credential.id not in self._bound.ids:
             self._note(credential, "not bound to this host")
             return token

@@ -11,6 +11,7 @@ import structlog
 
 from chassis.errors import DroverError, Reason
 from drover.session.v1.session_pb2 import SESSION_STATUS_TERMINATED
+from services.vault_proxy.domain.grant import told
 from services.vault_proxy.domain.holdings import Holdings
 from services.vault_proxy.domain.networking import networking_of
 
@@ -41,6 +42,8 @@ class Known:
     """A session, and what follows from it. `revoked_until`: Unix microseconds."""
 
     session: Session
+    vaults: str
+    """Its list of vaults, as grants tell it."""
     networking: Networking
     credentials: Sequence[EnvironmentCredential]
     holdings: Holdings
@@ -168,7 +171,8 @@ class KnownSessions:
             credentials, holdings = before.credentials, before.holdings
         else:
             holdings = Holdings(self._key, session.id, credentials)
-        return Known(session, networking, credentials, holdings, revoked)
+        vaults = told(session.vault_ids)
+        return Known(session, vaults, networking, credentials, holdings, revoked)
 
 
 def _same(one: Sequence[EnvironmentCredential], other: Sequence[EnvironmentCredential]) -> bool:
