@@ -27,8 +27,11 @@ def kind(request: pytest.FixtureRequest) -> Sandboxes:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GitStage]:
-    async with git_stage(tmp_path_factory.mktemp("stage")) as made:
+async def stage(
+    kind: Sandboxes, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[GitStage]:
+    """Another one for each kind: what is pushed stays."""
+    async with git_stage(tmp_path_factory.mktemp(f"stage-{kind.kind}")) as made:
         made.server.add(
             "acme/tools",
             {"a.txt": "main", "src/deep/b.txt": "b"},
