@@ -22,12 +22,10 @@ class HostList:
         self._exact = frozenset(text for text in listed if not text.startswith("*."))
 
     def __contains__(self, host: Host) -> bool:
-        """An address is in no list of names."""
-        if host.address is not None:
-            return False
+        """Whether it is listed. An address is so by its canonical text alone."""
         if host.text in self._exact:
             return True
-        if not self._below:
+        if not self._below or host.address is not None:
             return False
         name = host.text
         while name:

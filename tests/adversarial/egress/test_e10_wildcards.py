@@ -39,9 +39,10 @@ def test_an_exact_entry_is_that_name_alone() -> None:
     assert Host("a.example.com") not in hosts
 
 
-def test_no_list_of_names_holds_an_address() -> None:
-    hosts = HostList(["127.0.0.1", "*.0.0.1"])  # as no list may be written
+def test_no_wildcard_covers_an_address() -> None:
+    hosts = HostList(["192.0.2.1", "*.0.0.1"])
     assert parse_host("127.0.0.1") not in hosts
+    assert parse_host("192.0.2.1") in hosts  # as credentials may be bound to it
 
 
 @given(name=_NAME, domain=_NAME)
