@@ -1,0 +1,67 @@
+"""A stack whose sessions may reach a real MCP server on this machine."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anthropic import Anthropic
+
+from tests.doubles.mcp_server import McpServer, running_mcp_server
+from tests.doubles.tcp_proxy import TcpProxy
+from tests.e2e.driving import MODEL, TOOLSET
+from tests.e2e.stack import Stack, running_stack
+
+ALLOW: dict[str, Any] = {"permission_policy": {"type": "always_allow"}}
+
+
+@dataclass(frozen=True, slots=True)
+class McpStack:
+    """The stack, the server, and a way to the server that can be cut."""
+
+    stack: Stack
+    server: McpServer
+    line: TcpProxy
+
+    @property
+    def url(self) -> str:
+        """The server, over the line that can be cut."""
+        return f"http://127.0.0.1:{self.line.port}/mcp"
+
+    def session(self, client: Anthropic, *servers: dict[str, Any], **more: Any) -> Any:
+        """A session of an agent with these servers; see `server` and `with_server`."""
+        agent = client.beta.agents.create(
+            name="clerk",
+            model=MODEL,
+            tools=[TOOLSET, *(server["toolset"] for server in servers)],
+            mcp_servers=[server["server"] for server in servers],
+        )
+        environment = client.beta.environments.create(name=f"desk-{uuid.uuid4().hex}")
+        return client.beta.sessions.create(agent=agent.id, environment_id=environment.id, **more)
+
+
+def served(name: str, url: str, config: Mapping[str, Any] = ALLOW, *configs: Any) -> dict[str, Any]:
+    """A server with its toolset, as an agent has them."""
+    return {
+        "server": {"type": "url", "name": name, "url": url},
+        "toolset": {
+            "type": "mcp_toolset",
+            "mcp_server_name": name,
+            "default_config": dict(config),
+            "configs": list(configs),
+        },
+    }
+
+
+@contextmanager
+def mcp_stack(data: Path, **environment: str) -> Iterator[McpStack]:
+    """Runs the server first, so that the stack can be told of its ports."""
+    with running_mcp_server() as server, TcpProxy(server.port) as line:
+        ports = (server.port, server.faults_port, line.port)
+        private = ",".join(f"127.0.0.1/32:{port}" for port in ports)
+        with running_stack(data, DROVER_EGRESS_ALLOW_PRIVATE=private, **environment) as stack:
+            yield McpStack(stack, server, line)
