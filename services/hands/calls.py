@@ -12,8 +12,9 @@ from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.backends.port import BackendUnavailable
 from services.hands.domain import execution
 from services.hands.domain.execution import Step
-from services.hands.domain.remote import NO_PROXY, McpCall
+from services.hands.domain.remote import NO_PROXY
 from services.hands.hand import HandDied, Lost
+from services.hands.remote.outside import OUTSIDE
 from services.hands.under_way import Stopped, unless_stopped
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from services.hands.domain.toolset import ToolCall
     from services.hands.hand import Hand
     from services.hands.pool import Pool
-    from services.hands.remote.mcp import McpTools
+    from services.hands.remote.outside import Outside, OutsideCall
     from services.hands.under_way import Execution, Session
 
 _PAUSE: Final = 0.5
@@ -38,17 +39,17 @@ class Calls:
     """Runs calls, each at most once. `drained`: nothing is waited for any more."""
 
     def __init__(
-        self, journal: Journal, pool: Pool, custody: Custody, mcp: McpTools | None = None
+        self, journal: Journal, pool: Pool, custody: Custody, outside: Outside | None = None
     ) -> None:
-        """Without `mcp` no MCP server is reached."""
-        self._mcp = mcp
+        """Without an `outside` neither MCP servers nor the web are reached."""
+        self._outside = outside
         self._journal = journal
         self._pool = pool
         self._custody = custody
         self.drained = False
 
     async def run(
-        self, session_id: str, session: Session, under_way: Execution, call: ToolCall | McpCall
+        self, session_id: str, session: Session, under_way: Execution, call: ToolCall | OutsideCall
     ) -> None:
         """The call's whole life. Raises nothing: what goes wrong is the result's exception."""
         try:
@@ -66,7 +67,7 @@ class Calls:
             del session.calls[under_way.call_id]
 
     async def _once(
-        self, session_id: str, session: Session, under_way: Execution, call: ToolCall | McpCall
+        self, session_id: str, session: Session, under_way: Execution, call: ToolCall | OutsideCall
     ) -> ExecuteResponse:
         if call.tool != "bash":
             return await self._journalled(session_id, session, under_way, call)
@@ -82,7 +83,7 @@ class Calls:
             shell.release()
 
     async def _journalled(
-        self, session_id: str, session: Session, under_way: Execution, call: ToolCall | McpCall
+        self, session_id: str, session: Session, under_way: Execution, call: ToolCall | OutsideCall
     ) -> ExecuteResponse:
         call_id = under_way.call_id
         begun = await self._journal.begin(session_id, call_id, under_way.generation, call.tool)
@@ -90,7 +91,7 @@ class Calls:
         if begun.step is Step.ANSWER:
             return _recorded(begun)
         try:
-            if isinstance(call, McpCall):
+            if isinstance(call, OUTSIDE):
                 result = await self._sent(session_id, under_way, call)
             else:
                 result = await self._perform(session_id, under_way, call, begun.record.starts)
@@ -119,10 +120,12 @@ class Calls:
             else:
                 return
 
-    async def _sent(self, session_id: str, under_way: Execution, call: McpCall) -> ExecuteResponse:
-        if self._mcp is None:
+    async def _sent(
+        self, session_id: str, under_way: Execution, call: OutsideCall
+    ) -> ExecuteResponse:
+        if self._outside is None:
             return execution.not_run(NO_PROXY)
-        return await self._mcp.run(session_id, under_way, call)
+        return await self._outside.run(session_id, under_way, call)
 
     async def _perform(
         self, session_id: str, under_way: Execution, call: ToolCall, starts: int

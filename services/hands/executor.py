@@ -16,6 +16,7 @@ from services.hands.domain import execution, fence, handover, remote
 from services.hands.domain.address import address, session_of
 from services.hands.domain.recipe import DEFAULT
 from services.hands.domain.toolset import InputRefused, parse
+from services.hands.remote.outside import parse_outside
 from services.hands.under_way import Execution, Session, all_ended
 
 if TYPE_CHECKING:
@@ -25,10 +26,9 @@ if TYPE_CHECKING:
     from services.hands.domain.handover import Generations, HandOver
     from services.hands.domain.journal import Journal
     from services.hands.domain.recipe import Recipe
-    from services.hands.domain.remote import McpServer
     from services.hands.hand import Hand
     from services.hands.pool import Pool
-    from services.hands.remote.mcp import McpTools
+    from services.hands.remote.outside import Destination, Outside
 
 
 class Executor:
@@ -40,16 +40,16 @@ class Executor:
         pool: Pool,
         tasks: asyncio.TaskGroup,
         custody: Custody,
-        mcp: McpTools | None = None,
+        outside: Outside | None = None,
     ) -> None:
-        """Without `mcp` no MCP server is reached."""
+        """Without an `outside` neither MCP servers nor the web are reached."""
         self._journal = journal
         self._pool = pool
         self._custody = custody
         self._tasks = tasks
         self._sessions: defaultdict[str, Session] = defaultdict(Session)
-        self._mcp = mcp
-        self._calls = Calls(journal, pool, custody, mcp)
+        self._outside = outside
+        self._calls = Calls(journal, pool, custody, outside)
 
     async def provision(
         self, session_id: str, generation: int, recipe: Recipe = DEFAULT, *, name: str = ""
@@ -86,16 +86,16 @@ class Executor:
         *,
         recipe: Recipe = DEFAULT,
         name: str = "",
-        server: McpServer | None = None,
+        destination: Destination | None = None,
     ) -> ExecuteResponse:
         """The result of a call, which is run if it never was. `text` is the input's JSON.
 
-        `name` is the hand's that runs it, if no MCP `server` does. Goes on when the caller is
-        cancelled. Raises LEASE_LOST, RESOURCE_EXHAUSTED, and ARCHIVED for a hand that was handed
+        `name` is the hand's that runs it, if it has no other `destination`. Goes on when the caller
+        is cancelled. Raises LEASE_LOST, RESOURCE_EXHAUSTED, and ARCHIVED for a hand that was handed
         over; nothing has run then.
         """
         given = (session_id, call_id, generation, tool, text)
-        asked = await self.ask(*given, recipe=recipe, name=name, server=server)
+        asked = await self.ask(*given, recipe=recipe, name=name, destination=destination)
         if isinstance(asked, ExecuteResponse):
             return asked
         return await asyncio.shield(asked.result)
@@ -110,7 +110,7 @@ class Executor:
         *,
         recipe: Recipe = DEFAULT,
         name: str = "",
-        server: McpServer | None = None,
+        destination: Destination | None = None,
     ) -> Execution | ExecuteResponse:
         """The call under way, which is begun if it is not, or its refusal. As `execute`."""
         session = self._sessions[session_id]
@@ -118,17 +118,21 @@ class Executor:
         under_way = session.calls.get(call_id)
         if under_way is None:
             try:
-                call = remote.parse(server, tool, text) if server else parse(tool, text)
+                call = (
+                    parse(tool, text)
+                    if destination is None
+                    else parse_outside(destination, tool, text)
+                )
             except InputRefused as refusal:
                 await self._fence(session_id, generation)
                 return execution.not_run(str(refusal))
-            if not server:
+            if destination is None:
                 self._custody.check_rests(session_id, name)
             under_way = session.calls[call_id] = Execution(
                 call_id,
                 generation,
                 recipe,
-                name=remote.REMOTE if server else name,
+                name=name if destination is None else remote.REMOTE,
                 where=address(session_id, name),
             )
             run = self._calls.run(session_id, session, under_way, call)
@@ -188,8 +192,8 @@ class Executor:
         await self._let_go(session_id, name)  # of what one of them may have begun to start
         if name is None:
             await self._pool.withdraw(session_id)
-            if self._mcp is not None:
-                await self._mcp.end(session_id)
+            if self._outside is not None:
+                await self._outside.end(session_id)
         self.prune()
 
     async def hand_over(
@@ -249,8 +253,8 @@ class Executor:
         for session_id, session in list(self._sessions.items()):
             if not session.calls and not +session.provisions and session_id not in served:
                 del self._sessions[session_id]
-        if self._mcp is not None:
-            self._mcp.prune()
+        if self._outside is not None:
+            self._outside.prune()
 
     async def _let_go(self, session_id: str, name: str | None) -> None:
         wanted = self._pool.addresses(session_id) if name is None else [address(session_id, name)]

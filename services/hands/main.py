@@ -35,6 +35,7 @@ from services.hands.checkpoints.settings import CheckpointOptions
 from services.hands.checkpoints.taking import Taker
 from services.hands.clients.mcp import McpClient
 from services.hands.clients.vault_proxy import VaultProxyClient
+from services.hands.clients.web import WebClient
 from services.hands.custody import Custody
 from services.hands.disk import DiskLimits, DiskWatcher
 from services.hands.domain import protections
@@ -49,8 +50,11 @@ from services.hands.executor import Executor
 from services.hands.metrics import PoolMetrics
 from services.hands.pool import Pool
 from services.hands.pool_settings import PoolOptions, pools
+from services.hands.remote.granted import RemoteGrants
 from services.hands.remote.mcp import McpTools
+from services.hands.remote.outside import Outside
 from services.hands.remote.spilling import Spilling
+from services.hands.remote.web import WebPages
 from services.hands.rpc import HandsRpc
 from services.hands.store.checkpoints import SqlCheckpoints
 from services.hands.store.handovers import SqlHandOvers
@@ -207,11 +211,10 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     stack.push_async_callback(pool.close)
     custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces, keeper)
     await custody.recover()
-    mcp = None
+    outside = None
     if vault_proxy is not None and grants is not None:
-        spilling = Spilling(pool, custody)
-        mcp = McpTools(McpClient(vault_proxy), grants, spilling, SystemClock())
-    executor = Executor(SqlJournal(database, SystemClock()), pool, tasks, custody, mcp)
+        outside = _outside(vault_proxy, grants, Spilling(pool, custody))
+    executor = Executor(SqlJournal(database, SystemClock()), pool, tasks, custody, outside)
     watcher = DiskWatcher(pool, workspaces, settings.disk_limits(), SystemClock())
     watch = tasks.create_task(watcher.run(), name="disk")
     stack.callback(watch.cancel)
@@ -223,12 +226,20 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     server = GrpcServer(
         settings.listen, settings.token(), reflection=settings.reflection, registry=registry
     )
+    mcp = outside.mcp if outside is not None else None
     server.add(add_HandsServiceServicer_to_server, HandsRpc(executor, mcp))
     await server.start()
     stack.push_async_callback(_stop, server, executor, pool, keeper)
     health = tasks.create_task(follow(database, server), name="health")
     stack.callback(health.cancel)
     return server
+
+
+def _outside(channel: grpc.aio.Channel, grants: Grants, spilling: Spilling) -> Outside:
+    clock = SystemClock()
+    used = RemoteGrants(grants, clock)
+    mcp = McpTools(McpClient(channel), used, spilling, clock)
+    return Outside(mcp, WebPages(WebClient(channel), used, clock), used)
 
 
 def _docker(directory: Path, settings: HandsSettings) -> Backend:

@@ -29,6 +29,7 @@ from services.hands.domain import recipe, remote
 from services.hands.domain.handover import Generations, HandOver
 from services.hands.domain.printed import Chunk
 from services.hands.domain.remote import McpServer
+from services.hands.domain.web import WEB_TOOLS
 from services.hands.following import follow
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from services.hands.domain.recipe import Recipe
     from services.hands.executor import Executor
     from services.hands.remote.mcp import McpTools
+    from services.hands.remote.outside import Destination
 
     Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -81,7 +83,7 @@ class HandsRpc(HandsServiceServicer):
             request.input,
             recipe=wanted,
             name=request.hand,
-            server=_server(request),
+            destination=_destination(request),
         )
 
     async def Follow(  # type: ignore[override]  # noqa: N802  # grpc.aio takes coroutines too
@@ -97,7 +99,7 @@ class HandsRpc(HandsServiceServicer):
             call.input,
             recipe=_recipe(call),
             name=call.hand,
-            server=_server(call),
+            destination=_destination(call),
         )
         if isinstance(asked, ExecuteResponse):
             await context.write(FollowResponse(result=asked))
@@ -172,12 +174,13 @@ class HandsRpc(HandsServiceServicer):
 
 def _recipe(call: ExecuteRequest) -> Recipe:
     """What the call's hand is made by, where it needs one: an operator's workers need none here."""
-    if call.mcp_server_name and call.environment.HasField("self_hosted"):
+    if _destination(call) is not None and call.environment.HasField("self_hosted"):
         return recipe.DEFAULT
     return recipe.check(call.environment)
 
 
-def _server(call: ExecuteRequest) -> McpServer | None:
-    if not call.mcp_server_name:
-        return None
-    return McpServer(call.mcp_server_name, spills=not call.environment.HasField("self_hosted"))
+def _destination(call: ExecuteRequest) -> Destination | None:
+    """Where a call goes that no sandbox runs."""
+    if call.mcp_server_name:
+        return McpServer(call.mcp_server_name, spills=not call.environment.HasField("self_hosted"))
+    return call.web if call.name in WEB_TOOLS else None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from drover.event.v1.content_pb2 import ContentBlock
 
-READ_ONLY: Final = frozenset({"read", "glob", "grep"})
+READ_ONLY: Final = frozenset({"read", "glob", "grep", "web_fetch", "web_search"})
 """Tools that change nothing: they may run a second time when the first one's answer is lost."""
 MAX_STARTS: Final = 2
 

@@ -28,7 +28,7 @@ OUTCOME_UNKNOWN: Final = "outcome_unknown"
 
 MAX_NAME: Final = 128
 
-NO_PROXY: Final = "MCP servers are reached through the vault proxy, and the hands know of none"
+NO_PROXY: Final = "the outside is reached through the vault proxy, and the hands know of none"
 
 
 @dataclass(frozen=True, slots=True)

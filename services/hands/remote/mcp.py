@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
@@ -16,26 +15,19 @@ from drover.hands.v1.hands_service_pb2 import (
     McpServerOutcome,
 )
 from services.hands.domain import execution, remote
-from services.hands.domain.remote import REMOTE
 from services.hands.under_way import Stopped, unless_stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from chassis.clock import Clock
     from chassis.secret import Secret
     from drover.event.v1.mcp_tool_pb2 import McpTool
     from drover.vault.v1.credential_proxy_service_pb2 import CallResponse
     from services.hands.domain.remote import McpCall
-    from services.hands.egress.grants import Grants
+    from services.hands.remote.granted import RemoteGrants
     from services.hands.remote.spilling import Spilling
     from services.hands.under_way import Execution
-
-T = TypeVar("T")
-
-_KEPT_SECONDS: Final = 600.0
-_VOID: Final = frozenset({Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED})
-"""What is said of a grant that has ended, or that the session's vaults have left behind."""
 
 _UNKNOWN: Final = (
     "The connection broke after the call was sent to the MCP server {server}, so whether and how "
@@ -66,25 +58,13 @@ class Proxy(Protocol):
 class McpTools:
     """The tools of the sessions' MCP servers."""
 
-    def __init__(self, proxy: Proxy, grants: Grants, spilling: Spilling, clock: Clock) -> None:
+    def __init__(
+        self, proxy: Proxy, grants: RemoteGrants, spilling: Spilling, clock: Clock
+    ) -> None:
         self._proxy = proxy
         self._grants = grants
         self._spilling = spilling
         self._clock = clock
-        # When each session last used its grant, in that order.
-        self._used: OrderedDict[str, float] = OrderedDict()
-
-    def prune(self) -> None:
-        """Forgets the grants of sessions that have not used theirs for long."""
-        before = self._clock.monotonic() - _KEPT_SECONDS
-        while self._used and next(iter(self._used.values())) < before:
-            session_id, _ = self._used.popitem(last=False)
-            self._grants.drop(session_id, REMOTE)
-
-    async def end(self, session_id: str) -> None:
-        """The session has ended: its grants open nothing from now on."""
-        if self._used.pop(session_id, None) is not None:
-            await self._grants.revoke(session_id)
 
     async def list_tools(self, session_id: str, servers: Sequence[str]) -> list[McpServerOutcome]:
         """What each server offers, or why it could not be asked."""
@@ -109,21 +89,9 @@ class McpTools:
         return result
 
     async def _send(self, session_id: str, call_id: str, call: McpCall) -> CallResponse:
-        return await self._granted(session_id, lambda grant: self._proxy.call(grant, call_id, call))
-
-    async def _granted(self, session_id: str, ask: Callable[[Secret], Awaitable[T]]) -> T:
-        """What `ask` answers, asked a second time by a new grant where the first is void."""
-        self._used.pop(session_id, None)
-        self._used[session_id] = self._clock.monotonic()
-        grant = await self._grants.current(session_id, REMOTE)
-        try:
-            return await ask(grant.text)
-        except DroverError as error:
-            if error.reason not in _VOID or error.metadata.get("error_code"):
-                raise
-        self._grants.drop(session_id, REMOTE)
-        grant = await self._grants.current(session_id, REMOTE)
-        return await ask(grant.text)
+        return await self._grants.use(
+            session_id, lambda grant: self._proxy.call(grant, call_id, call)
+        )
 
     def _failed(self, call: McpCall, error: DroverError) -> ExecuteResponse:
         code = error.metadata.get("error_code")
@@ -143,7 +111,7 @@ class McpTools:
         outcome = McpServerOutcome(mcp_server_name=server)
         try:
             async with asyncio.timeout(remote.LIST_SECONDS):
-                tools = await self._granted(
+                tools = await self._grants.use(
                     session_id, lambda grant: self._proxy.list_tools(grant, server)
                 )
                 outcome.tools.extend(tools)
