@@ -7,9 +7,12 @@ has the certificates.
 from __future__ import annotations
 
 import asyncio
+import gc
+import re
 import ssl
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Final, cast
@@ -39,6 +42,7 @@ _ANSWER: Final = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 128\r\n\r\n" + b"x" * 128
 )
 _END: Final = b"\r\n\r\n"
+_LENGTH: Final = re.compile(rb"content-length: *([0-9]+)", re.IGNORECASE)
 
 
 class _Server(asyncio.Protocol):
@@ -56,40 +60,27 @@ class _Server(asyncio.Protocol):
         self._transport.write(_ANSWER * data.count(_END))
 
 
-class _Hop(asyncio.Protocol):
-    """Puts a header at the end of every head, and reads no more of it than that."""
+class _Hop:
+    """Puts a header into every request, and reads of HTTP no more than where messages end."""
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._server: asyncio.Transport | None = None
-        self._before = b""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._client = cast("asyncio.Transport", transport)
-        self._task = asyncio.get_running_loop().create_task(self._connect())
-
-    async def _connect(self) -> None:
-        back = _Back(self._client)
-        transport, _ = await asyncio.get_running_loop().create_connection(
-            lambda: back, "127.0.0.1", self._port
-        )
-        self._server = cast("asyncio.Transport", transport)
-        self._server.write(self._before)
-
-    def data_received(self, data: bytes) -> None:
-        changed = data.replace(_END, b"\r\n" + _INJECTED)
-        if self._server is None:
-            self._before += changed
-        else:
-            self._server.write(changed)
+    async def serve(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        server, out = await asyncio.open_connection("127.0.0.1", self._port)
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                head = await client.readuntil(_END)
+                out.write(head[:-2] + _INJECTED + await _body(client, head))
+                head = await server.readuntil(_END)
+                back.write(head + await _body(server, head))
+        out.close()
+        back.close()
 
 
-class _Back(asyncio.Protocol):
-    def __init__(self, client: asyncio.Transport) -> None:
-        self._client = client
-
-    def data_received(self, data: bytes) -> None:
-        self._client.write(data)
+async def _body(reader: asyncio.StreamReader, head: bytes) -> bytes:
+    found = _LENGTH.search(head)
+    return await reader.readexactly(int(found[1])) if found else b""
 
 
 class _Session:
@@ -138,8 +129,8 @@ async def _serve(role: str, folder: Path, ports: list[int]) -> None:
     if role == "proxy":
         await _proxy(folder, ports)
     elif role == "hop":
-        server = await loop.create_server(lambda: _Hop(ports[0]), "127.0.0.1", 0)
-        print(server.sockets[0].getsockname()[1], flush=True)
+        hop = await asyncio.start_server(_Hop(ports[0]).serve, "127.0.0.1", 0)
+        print(hop.sockets[0].getsockname()[1], flush=True)
     else:
         context, expects = None, b""
         if role == "secure":
@@ -171,6 +162,7 @@ async def _proxy(folder: Path, ports: list[int]) -> None:
     )
     async with serving("127.0.0.1:0", parts) as address:
         print(address.rpartition(":")[2], flush=True)
+        gc.freeze()  # as a process does that has started (chassis.lifecycle)
         await asyncio.Event().wait()
 
 

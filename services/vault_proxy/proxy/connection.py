@@ -40,13 +40,14 @@ _NO_AUTHORITY: Final = Refusal(
 
 
 class Origin:
-    """What a tunnel was opened to: all that is asked for in it must be there."""
+    """Where requests go: what a tunnel was opened to, or what the last URL named."""
 
-    def __init__(self, scheme: Scheme, host: Host, port: int) -> None:
+    def __init__(self, scheme: Scheme, host: Host, port: int, shown: str = "") -> None:
         self.scheme = scheme
         self.host = host
         self.port = port
-        self.shown = host.with_port(port, scheme)
+        self.shown = shown or host.with_port(port, scheme)
+        self.prefix = f"{scheme}://{self.shown}/"
 
 
 class Connection:
@@ -60,6 +61,7 @@ class Connection:
         self._grant = ""
         self._facts: SessionFacts | None = None
         self._seated = False
+        self._last: Origin | None = None
 
     async def run(self) -> None:
         """Serves it."""
@@ -161,7 +163,7 @@ class Connection:
         """Serves one; whether another may follow."""
         asked, exchange = Asked(self._facts), None
         try:
-            target, path = _target(head, origin)
+            target, path = self._target(head, origin)
             asked = Asked(self._facts, target)
             way = self._way(await self._policy(), target)
             asked = Asked(self._facts, target, way.kind)
@@ -177,6 +179,21 @@ class Connection:
             return await exchange.run()
         except RefusedError as error:
             return await self._refused(head, asked, error.refusal, exchange)
+
+    def _target(self, head: RequestHead, tunnel: Origin | None) -> tuple[Target, str]:
+        """What is asked for, and its form for the server. Raises `RefusedError`."""
+        if tunnel is not None:
+            return _in_tunnel(head, tunnel)
+        last = self._last
+        if last is None or head.host != last.shown or not head.target.startswith(last.prefix):
+            last = self._last = _named_by_url(head)
+        # As the path stands in the URL; a URL may end with its host.
+        at = head.target.find("/", len("http://"))
+        form = head.target[at:] if at >= 0 else ""
+        if not form or "?" in head.target[:at]:
+            query = head.target.partition("?")[1:]
+            form = "/" + "".join(query)
+        return _within(head, last, form)
 
     def _way(self, policy: SessionPolicy, target: Target) -> Way:
         """The way of a request, if it may go any. Raises `RefusedError`."""
@@ -278,28 +295,30 @@ class Connection:
             upstream.wire.close()
 
 
-def _target(head: RequestHead, origin: Origin | None) -> tuple[Target, str]:
-    """What is asked for, and its form for the server. Raises `RefusedError` (cases E3 to E5)."""
-    if origin is None:
-        return _absolute(head)
+def _within(head: RequestHead, origin: Origin, form: str) -> tuple[Target, str]:
+    """A request for a path of that origin. Raises `RefusedError`."""
+    if "#" in form or "\\" in form:
+        raise parse.malformed("the path has a fragment or a backslash")
+    path, _, query = form.partition("?")
+    return Target(head.method, origin.scheme, origin.host, origin.port, path, query), form
+
+
+def _in_tunnel(head: RequestHead, origin: Origin) -> tuple[Target, str]:
     if head.method == _CONNECT:
         raise parse.malformed("there are no tunnels inside a tunnel")
     if not head.target.startswith("/"):
         raise parse.malformed("inside a tunnel a request names a path: /…")
-    if "#" in head.target or "\\" in head.target:
-        raise parse.malformed("the path has a fragment or a backslash")
     if head.host is None:
         raise parse.malformed("there is no Host")
     if head.host != origin.shown:
         named = _authority(head.host, "Host", DEFAULT_PORTS[origin.scheme])
         if named != (origin.host, origin.port):
             raise _mismatch(f"the tunnel was opened to {origin.shown}, and Host is another")
-    path, _, query = head.target.partition("?")
-    target = Target(head.method, origin.scheme, origin.host, origin.port, path, query)
-    return target, head.target
+    return _within(head, origin, head.target)
 
 
-def _absolute(head: RequestHead) -> tuple[Target, str]:
+def _named_by_url(head: RequestHead) -> Origin:
+    """The origin that a proxy is asked for. Raises `RefusedError`."""
     if head.target.startswith("/") or head.target == "*":
         raise parse.malformed("this is a proxy: a request names its whole URL, http://…")
     try:
@@ -311,12 +330,9 @@ def _absolute(head: RequestHead) -> tuple[Target, str]:
     if head.host is None:
         if head.minor > 0:
             raise parse.malformed("there is no Host")
-    elif not head.target.startswith(f"http://{head.host}/") and (
-        _authority(head.host, "Host", DEFAULT_PORTS["http"]) != (url.host, url.port)
-    ):
+    elif _authority(head.host, "Host", DEFAULT_PORTS["http"]) != (url.host, url.port):
         raise _mismatch("the URL and Host name different hosts")
-    form = f"{url.path}?{url.query}" if "?" in head.target else url.path
-    return Target(head.method, "http", url.host, url.port, url.path, url.query), form
+    return Origin("http", url.host, url.port, head.host or "")
 
 
 def _authority(text: str, what: str, default_port: int | None = None) -> tuple[Host, int]:
