@@ -279,8 +279,9 @@ def test_session_names_vaults_and_goes_on_when_one_is_archived(
 
 def test_repeated_creation_makes_one_credential(stack: Stack, vault: str) -> None:
     path = f"{stack.url}/v1/vaults/{vault}/credentials"
-    headers = stack.headers | {"Idempotency-Key": f"once {vault}"}
+    headers = stack.headers | {"Idempotency-Key": f"once-{vault}"}
     first, second = (httpx2.post(path, json={"auth": BEARER}, headers=headers) for _ in range(2))
+    assert first.status_code == 200, first.text
     assert first.json() == second.json()
     assert second.headers["idempotent-replayed"] == "true"
     changed = httpx2.post(path, json={"auth": BEARER | {"token": "other"}}, headers=headers)
