@@ -45,6 +45,7 @@ class Peer:
         self.endpoint = TokenEndpoint(self.tokens, origin)
         self.static: set[str] = set()
         self.banned: set[str] = set()
+        self.challenge = ""
         self.seen: list[dict[str, Any]] = []
         self.faults = Faults(self.offer)
         server = self.offer.server()
@@ -57,14 +58,12 @@ class Peer:
 
     def app(self) -> ASGIApp:
         """The application."""
-        shown = self._protocol("")
-        private = self._protocol("/private")
         return Starlette(
             routes=[
                 Route("/control", self._control, methods=["GET", "POST"]),
                 Mount("/oauth", app=self.endpoint.app),
-                Mount("/private", app=self._guarded(private)),
-                Mount("/", app=shown),
+                Mount("/private", app=self._recorded(self._guarded(self._protocol()))),
+                Mount("/", app=self._recorded(self._protocol())),
             ]
         )
 
@@ -73,7 +72,7 @@ class Peer:
         await stack.enter_async_context(self._manager.run())
         await stack.enter_async_context(self._json_manager.run())
 
-    def _protocol(self, root: str) -> ASGIApp:
+    def _protocol(self) -> ASGIApp:
         sse = SseServerTransport("/messages/", security_settings=_OPEN)
 
         routes = [
@@ -83,9 +82,9 @@ class Peer:
             Route("/old", _Old(self._mcp)),
             Mount("/", app=self._mcp),
         ]
-        return self._recorded(Starlette(routes=routes), root)
+        return Starlette(routes=routes)
 
-    def _recorded(self, app: ASGIApp, root: str) -> ASGIApp:
+    def _recorded(self, app: ASGIApp) -> ASGIApp:
         async def record(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
                 return await app(scope, receive, send)
@@ -98,7 +97,7 @@ class Peer:
             told = json.loads(body) if body else {}
             self.seen.append(
                 {
-                    "path": root + scope["path"].removeprefix(root),
+                    "path": scope["path"],
                     "http": scope["method"],
                     "method": told.get("method", "") if isinstance(told, dict) else "",
                     "headers": headers,
@@ -127,7 +126,7 @@ class Peer:
                 refused = JSONResponse(
                     {"error": "invalid_token", "seen": header},
                     403 if token in self.banned else 401,
-                    {"www-authenticate": 'Bearer error="invalid_token"'},
+                    {"www-authenticate": self.challenge or 'Bearer error="invalid_token"'},
                 )
                 return await refused(scope, receive, send)
             return await app(scope, receive, send)
@@ -157,6 +156,7 @@ class Peer:
             "static": self._allow,
             "revoke": self._revoke,
             "ban": self._ban,
+            "challenge": lambda challenge: _change(self, {"challenge": challenge}),
             "tokens": lambda **given: _change(self.tokens, given),
             "fault": lambda fault: _change(self.endpoint, {"fault": fault}),
             "hold": self.endpoint.gate.clear,

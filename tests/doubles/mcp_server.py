@@ -78,6 +78,10 @@ class McpServer:
         """Has an access token be known, and refused with a 403."""
         self._do("ban", token=token)
 
+    def challenge(self, challenge: str) -> None:
+        """What a 401 says in `www-authenticate`; empty for what is usual."""
+        self._do("challenge", challenge=challenge)
+
     def tokens(self, *, expires_in: int = 3600, rotates: bool = True) -> None:
         """How access tokens are issued from now on."""
         self._do("tokens", expires_in=expires_in, rotates=rotates)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import functools
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,7 @@ from services.vault_proxy.domain.server_url import normalised
 from services.vault_proxy.domain.session import SessionFacts
 from services.vault_proxy.mcp.limits import Limits
 from services.vault_proxy.mcp.meter import McpMeter
+from services.vault_proxy.mcp.probe import LiveProbe
 from services.vault_proxy.mcp.records import Records
 from services.vault_proxy.mcp.servers import McpServers
 from services.vault_proxy.oauth.endpoint import TokenEndpoints
@@ -38,7 +40,15 @@ from services.vault_proxy.proxy.dial import JudgingDialler
 Address = IPv4Address | IPv6Address
 
 
-class Hands:
+_roots = functools.cache(functools.partial(trust, None))
+"""The system's certificates take a while to read."""
+
+
+async def _pause(seconds: float) -> None:
+    await asyncio.sleep(seconds / 50)
+
+
+class Moved:
     """A clock that a test moves."""
 
     def __init__(self) -> None:
@@ -52,12 +62,12 @@ class Hands:
 
 
 class Vaults:
-    """Credentials by vault. `events` tell what was stored, in order with what else is put in."""
+    """Credentials. `broken` is raised when tokens are stored, one after the other."""
 
     def __init__(self) -> None:
         self.kept: dict[str, ServerCredential] = {}
-        self.events: list[str] = []
         self.broken: list[Exception] = []
+        self.before_latest: Callable[[], object] = lambda: None
 
     def add(self, credential: ServerCredential) -> ServerCredential:
         """Saves one."""
@@ -82,6 +92,7 @@ class Vaults:
         self, _workspace_id: str, credential: ServerCredential
     ) -> ServerCredential | None:
         """As the port says."""
+        self.before_latest()
         return self.kept.get(credential.id)
 
     async def refreshed(
@@ -105,7 +116,6 @@ class Vaults:
                 revision=stored.revision + 1,
             )
             self.kept[credential.id] = stored
-            self.events.append(f"stored {stored.access_token.open()}")
         return stored
 
 
@@ -129,12 +139,10 @@ class World:
     """What a test of the client works with."""
 
     servers: McpServers
+    probe: LiveProbe
     vaults: Vaults
     trail: Trail
-    clock: Hands
-    tokens: AccessTokens
-    outbound: Outbound
-    records: Records
+    clock: Moved
     names: dict[str, str]
     """Where names lead to."""
 
@@ -202,19 +210,20 @@ async def mcp_world(
     async def resolve(name: str) -> Sequence[Address]:
         return [IPv4Address(names.get(name, "127.0.0.1"))]
 
-    outbound = Outbound(JudgingDialler(AddressRules(openings(opened)), resolve), trust(None))
-    clock, vaults, trail = Hands(), Vaults(), Trail()
+    outbound = Outbound(JudgingDialler(AddressRules(openings(opened)), resolve), _roots())
+    clock, vaults, trail = Moved(), Vaults(), Trail()
     meter = McpMeter(CollectorRegistry())
     records = Records(trail, clock, meter)
     async with (
         outbound.client(timeouts=Timeouts(connect=5, idle=idle)) as client,
         asyncio.TaskGroup() as tasks,
     ):
-        tokens = AccessTokens(vaults, TokenEndpoints(client, clock), clock, tasks)
+        tokens = AccessTokens(vaults, TokenEndpoints(client, clock), clock, tasks, pause=_pause)
+        probe = LiveProbe(tokens, outbound, records, tasks=tasks, limits=given)
         servers = McpServers(
             vaults, tokens, outbound, records, tasks=tasks, meter=meter, limits=given
         )
         try:
-            yield World(servers, vaults, trail, clock, tokens, outbound, records, names)
+            yield World(servers, probe, vaults, trail, clock, names)
         finally:
             await servers.close()
