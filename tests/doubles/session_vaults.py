@@ -42,6 +42,13 @@ class FakeVaults(VaultServiceServicer):
         self.kept[request.session_id, request.resource_id] = request.value
         return pb.PutSessionSecretResponse()
 
+    async def CopySessionSecrets(self, request, _context):
+        self._check_here()
+        for resource_id in request.resource_ids:
+            if (value := self.kept.get((request.session_id, resource_id))) is not None:
+                self.kept[request.to_session_id, resource_id] = value
+        return pb.CopySessionSecretsResponse()
+
     async def ForgetSession(self, request, _context):
         self._check_here()
         self.forgotten.append((current_call().workspace_id, request.session_id))

@@ -53,6 +53,14 @@ class Vaults:
             )
             await _answer(self._stub.PutSessionSecret(request, timeout=_DEADLINE))
 
+    async def copy(self, session_id: str, to: str, resource_ids: Sequence[str]) -> None:
+        """Has the secrets of a session's resources kept for another session, too."""
+        if resource_ids:
+            request = pb.CopySessionSecretsRequest(
+                session_id=session_id, to_session_id=to, resource_ids=resource_ids
+            )
+            await _answer(self._stub.CopySessionSecrets(request, timeout=_DEADLINE))
+
     async def forget(self, ref: SessionRef) -> None:
         """Has all secrets of a session removed."""
         request = pb.ForgetSessionRequest(session_id=ref.session_id)

@@ -42,6 +42,9 @@ class ForkRpc(SessionServiceServicer):
             return earlier
         event_id = request.event_id if request.HasField("event_id") else None
         planned = await parts.store.read(lambda tx: fork.plan(tx, source, event_id, parts.ids))
+        # As with a new session: what comes of a fork that fails is swept away.
+        repositories = [one.github_repository.id for one in planned.details.resources]
+        await parts.vaults.copy(source.session_id, planned.state.id, repositories)
         try:
             answer = await self._fork(_Step(planned, call, parts.ids))
         except _ForkedBeforeError as before:

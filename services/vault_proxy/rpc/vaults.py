@@ -134,6 +134,18 @@ class VaultRpc(VaultServiceServicer):
         )
         return pb.PutSessionSecretResponse()
 
+    async def CopySessionSecrets(
+        self, request: pb.CopySessionSecretsRequest, _context: object
+    ) -> pb.CopySessionSecretsResponse:
+        """Keeps the secrets of a session for another one, too."""
+        await self._secrets.copy(
+            current_call().workspace_id,
+            request.session_id,
+            request.to_session_id,
+            request.resource_ids,
+        )
+        return pb.CopySessionSecretsResponse()
+
     async def ForgetSession(
         self, request: pb.ForgetSessionRequest, _context: object
     ) -> pb.ForgetSessionResponse:

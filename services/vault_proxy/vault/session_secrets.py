@@ -16,6 +16,8 @@ from services.vault_proxy.domain.vault_ports import SessionSecretRow
 from services.vault_proxy.vault.places import session_place
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from chassis.clock import Clock
     from services.vault_proxy.crypto.envelope import Envelopes
     from services.vault_proxy.domain.ports import SessionReader
@@ -56,6 +58,15 @@ class KeptSessionSecrets:
             return None
         place = session_place(workspace_id, session_id, resource_id)
         return Secret((await self._envelopes.open(sealed, place)).decode())
+
+    async def copy(
+        self, workspace_id: str, session_id: str, to_session_id: str, resource_ids: Iterable[str]
+    ) -> None:
+        """Keeps what there is of a session's secrets for another one, too. Raises UNAVAILABLE."""
+        for resource_id in resource_ids:
+            secret = await self.of(workspace_id, session_id, resource_id)
+            if secret is not None:
+                await self.put(workspace_id, to_session_id, resource_id, secret.open())
 
     async def forget(self, workspace_id: str, session_id: str, resource_id: str = "") -> None:
         """Removes a resource's secret, or all of a session's."""

@@ -200,11 +200,20 @@ async def test_secrets_go_with_their_session_however_long_the_vault_proxy_was_aw
     assert [session_id for session_id, _ in vaults.kept] == [other.id]
 
 
-async def test_a_fork_has_the_repositories_and_an_export_tells_of_them_without_tokens(service):
-    session = await created(service, repository())
+async def test_a_fork_has_the_repositories_with_their_tokens(service, vaults):
+    public = repository("https://github.com/acme/docs", None)
+    session = await created(service, repository(), public)
     request = session_service_pb2.ForkSessionRequest(session_id=session.id)
     fork = (await service.stub.ForkSession(request)).session
     assert fork.resources == session.resources
+    resource_id = session.resources[0].github_repository.id
+    assert vaults.kept == dict.fromkeys(((one.id, resource_id) for one in (session, fork)), CANARY)
+    await service.stub.DeleteSession(delete(session.id))
+    await until(lambda: vaults.kept == {(fork.id, resource_id): CANARY})
+
+
+async def test_an_export_tells_of_the_repositories_without_their_tokens(service):
+    session = await created(service, repository())
     call = service.stub.ExportSession(
         session_service_pb2.ExportSessionRequest(session_id=session.id)
     )

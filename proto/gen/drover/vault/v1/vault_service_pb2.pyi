@@ -389,6 +389,47 @@ class PutSessionSecretResponse(_message.Message):
 Global___PutSessionSecretResponse: _TypeAlias = PutSessionSecretResponse  # noqa: Y015
 
 @_typing.final
+class CopySessionSecretsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TO_SESSION_ID_FIELD_NUMBER: _builtins.int
+    RESOURCE_IDS_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    to_session_id: _builtins.str
+    @_builtins.property
+    def resource_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        to_session_id: _builtins.str = ...,
+        resource_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["resource_ids", b"resource_ids", "session_id", b"session_id", "to_session_id", b"to_session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopySessionSecretsRequest: _TypeAlias = CopySessionSecretsRequest  # noqa: Y015
+
+@_typing.final
+class CopySessionSecretsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopySessionSecretsResponse: _TypeAlias = CopySessionSecretsResponse  # noqa: Y015
+
+@_typing.final
 class ForgetSessionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -75,6 +75,11 @@ class VaultServiceStub:
                 request_serializer=drover_dot_vault_dot_v1_dot_vault__service__pb2.PutSessionSecretRequest.SerializeToString,
                 response_deserializer=drover_dot_vault_dot_v1_dot_vault__service__pb2.PutSessionSecretResponse.FromString,
                 _registered_method=True)
+        self.CopySessionSecrets = channel.unary_unary(
+                '/drover.vault.v1.VaultService/CopySessionSecrets',
+                request_serializer=drover_dot_vault_dot_v1_dot_vault__service__pb2.CopySessionSecretsRequest.SerializeToString,
+                response_deserializer=drover_dot_vault_dot_v1_dot_vault__service__pb2.CopySessionSecretsResponse.FromString,
+                _registered_method=True)
         self.ForgetSession = channel.unary_unary(
                 '/drover.vault.v1.VaultService/ForgetSession',
                 request_serializer=drover_dot_vault_dot_v1_dot_vault__service__pb2.ForgetSessionRequest.SerializeToString,
@@ -147,6 +152,15 @@ class VaultServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CopySessionSecrets(self, request, context):
+        """For the session service: keeps the secrets of a session's resources for another
+        session of the workspace, too, which was made from it and has the same
+        resources. Those that are not there are left out.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ForgetSession(self, request, context):
         """For the session service: removes the secrets of a deleted session, or of one
         of its resources. Unknown ones are no error.
@@ -197,6 +211,11 @@ def add_VaultServiceServicer_to_server(servicer, server):
                     servicer.PutSessionSecret,
                     request_deserializer=drover_dot_vault_dot_v1_dot_vault__service__pb2.PutSessionSecretRequest.FromString,
                     response_serializer=drover_dot_vault_dot_v1_dot_vault__service__pb2.PutSessionSecretResponse.SerializeToString,
+            ),
+            'CopySessionSecrets': grpc.unary_unary_rpc_method_handler(
+                    servicer.CopySessionSecrets,
+                    request_deserializer=drover_dot_vault_dot_v1_dot_vault__service__pb2.CopySessionSecretsRequest.FromString,
+                    response_serializer=drover_dot_vault_dot_v1_dot_vault__service__pb2.CopySessionSecretsResponse.SerializeToString,
             ),
             'ForgetSession': grpc.unary_unary_rpc_method_handler(
                     servicer.ForgetSession,
@@ -421,6 +440,33 @@ class VaultService:
             '/drover.vault.v1.VaultService/PutSessionSecret',
             drover_dot_vault_dot_v1_dot_vault__service__pb2.PutSessionSecretRequest.SerializeToString,
             drover_dot_vault_dot_v1_dot_vault__service__pb2.PutSessionSecretResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CopySessionSecrets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/drover.vault.v1.VaultService/CopySessionSecrets',
+            drover_dot_vault_dot_v1_dot_vault__service__pb2.CopySessionSecretsRequest.SerializeToString,
+            drover_dot_vault_dot_v1_dot_vault__service__pb2.CopySessionSecretsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -57,6 +57,11 @@ class VaultServiceStub:
     session is there without its secrets. The secret of a session that never came
     to be is removed after a while.
     """
+    CopySessionSecrets: _grpc.UnaryUnaryMultiCallable[_vault_service_pb2.CopySessionSecretsRequest, _vault_service_pb2.CopySessionSecretsResponse]
+    """For the session service: keeps the secrets of a session's resources for another
+    session of the workspace, too, which was made from it and has the same
+    resources. Those that are not there are left out.
+    """
     ForgetSession: _grpc.UnaryUnaryMultiCallable[_vault_service_pb2.ForgetSessionRequest, _vault_service_pb2.ForgetSessionResponse]
     """For the session service: removes the secrets of a deleted session, or of one
     of its resources. Unknown ones are no error.
@@ -90,6 +95,11 @@ class VaultServiceAsyncStub(VaultServiceStub):
     place of an earlier one. Before the session is stored itself: that way no
     session is there without its secrets. The secret of a session that never came
     to be is removed after a while.
+    """
+    CopySessionSecrets: _aio.UnaryUnaryMultiCallable[_vault_service_pb2.CopySessionSecretsRequest, _vault_service_pb2.CopySessionSecretsResponse]  # type: ignore[assignment]
+    """For the session service: keeps the secrets of a session's resources for another
+    session of the workspace, too, which was made from it and has the same
+    resources. Those that are not there are left out.
     """
     ForgetSession: _aio.UnaryUnaryMultiCallable[_vault_service_pb2.ForgetSessionRequest, _vault_service_pb2.ForgetSessionResponse]  # type: ignore[assignment]
     """For the session service: removes the secrets of a deleted session, or of one
@@ -169,6 +179,17 @@ class VaultServiceServicer(metaclass=_abc_1.ABCMeta):
         place of an earlier one. Before the session is stored itself: that way no
         session is there without its secrets. The secret of a session that never came
         to be is removed after a while.
+        """
+
+    @_abc_1.abstractmethod
+    def CopySessionSecrets(
+        self,
+        request: _vault_service_pb2.CopySessionSecretsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_vault_service_pb2.CopySessionSecretsResponse, _abc.Awaitable[_vault_service_pb2.CopySessionSecretsResponse]]:
+        """For the session service: keeps the secrets of a session's resources for another
+        session of the workspace, too, which was made from it and has the same
+        resources. Those that are not there are left out.
         """
 
     @_abc_1.abstractmethod
