@@ -22,7 +22,7 @@ from services.vault_proxy.domain.vault_ports import Record, Replacement, StaleEr
 from services.vault_proxy.store.changes import changes, count_change
 from services.vault_proxy.store.pages import newest
 from services.vault_proxy.store.tables import CREDENTIALS
-from services.vault_proxy.store.vaults import PURGED, load_vault
+from services.vault_proxy.store.vaults import PURGED, load_vault, overwriting
 from storage.answers import withdraw
 from storage.once import Answers
 
@@ -139,6 +139,7 @@ class SqlCredentialStore:
             found = _load(connection, workspace_id, vault_id, credential_id, lock=True)
             if found.credential.HasField("archived_at"):
                 return found.credential
+            overwriting(connection)
             # Fence: the row is locked since it was read.
             connection.execute(
                 update(CREDENTIALS)
@@ -159,6 +160,7 @@ class SqlCredentialStore:
         )
 
         def write(connection: Connection) -> str:
+            overwriting(connection)
             if connection.execute(statement).rowcount == 0:
                 load_vault(connection, workspace_id, vault_id)  # the vault's own absence first
                 raise no_credential(credential_id)

@@ -8,6 +8,7 @@ from sqlalchemy import delete, select, text, update
 
 from services.vault_proxy.domain.sealed import Sealed, WrappedKey
 from services.vault_proxy.store.tables import SESSION_SECRETS
+from services.vault_proxy.store.vaults import overwriting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +70,12 @@ class SqlSessionSecretStore:
         )
         if resource_id:
             statement = statement.where(_S.resource_id == resource_id)
-        await self._database.write(lambda connection: connection.execute(statement).close())
+
+        def write(connection: Connection) -> None:
+            overwriting(connection)
+            connection.execute(statement)
+
+        await self._database.write(write)
 
     async def due(self, now: int, limit: int) -> Sequence[tuple[str, str]]:
         """Workspaces and ids of sessions whose existence is to be asked for."""

@@ -87,6 +87,7 @@ class SqlVaultStore:
             stored = load_vault(connection, workspace_id, vault_id, lock=True)
             if stored.HasField("archived_at"):
                 return stored
+            overwriting(connection)
             # Fence: the row is locked since it was read; new credentials wait for it.
             connection.execute(
                 update(VAULTS).where(_V.id == vault_id).values(archived_at=micros(at))
@@ -107,6 +108,7 @@ class SqlVaultStore:
 
         def write(connection: Connection) -> str:
             load_vault(connection, workspace_id, vault_id, lock=True)
+            overwriting(connection)
             for (credential_id,) in connection.execute(inside).all():
                 withdraw(connection, credential_id)
             connection.execute(delete(VAULTS).where(_V.id == vault_id))  # the others by the cascade
@@ -140,6 +142,12 @@ class SqlVaultStore:
 
 PURGED = {"wrapped_with": None, "wrapped_key": None, "ciphertext": None}
 """A credential's columns once its secret is gone."""
+
+
+def overwriting(connection: Connection) -> None:
+    """Before secrets are removed: SQLite is not to leave them in the file, sealed as they are."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("PRAGMA secure_delete = ON")
 
 
 def _rows() -> Select[tuple[bytes, int | None]]:
