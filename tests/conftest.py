@@ -13,6 +13,7 @@ from tests.doubles.docker_engine import Engine, lacking, one_for_all, reserved, 
 from tests.doubles.kubernetes_cluster import Cluster as KubernetesCluster
 from tests.doubles.postgres import Cluster, shared_cluster
 from tests.doubles.standing import Watch
+from tests.e2e.mcp_stack import McpStack, mcp_stack
 from tests.e2e.stack import Stack, running_stack
 
 _WATCH = pytest.StashKey[Watch]()
@@ -120,3 +121,18 @@ def own_stack(fault_stack: Stack) -> Iterator[Stack]:
     fault_stack.model.reset()
     yield fault_stack
     fault_stack.model.reset()
+
+
+@pytest.fixture(scope="session")
+def live_mcp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpStack]:
+    """One stack with an MCP server, whose services may be killed."""
+    with mcp_stack(tmp_path_factory.mktemp("mcp")) as running:
+        yield running
+
+
+@pytest.fixture
+def mcp(live_mcp: McpStack) -> Iterator[McpStack]:
+    """The shared stack with an MCP server, whole again, with a script of its own."""
+    live_mcp.reset()
+    yield live_mcp
+    live_mcp.reset()

@@ -32,6 +32,18 @@ class McpStack:
         """The server, over the line that can be cut."""
         return f"http://127.0.0.1:{self.line.port}/mcp"
 
+    def reset(self) -> None:
+        """Has everything as it was at first."""
+        self.stack.wait_ready()
+        self.stack.model.reset()
+        self.server.offer(descriptions={}, more=0)
+        self.server.forget()
+        self.line.admit()
+
+    def offered(self, number: int = -1) -> list[str]:
+        """The names of the tools that the model was told of."""
+        return [tool["name"] for tool in self.stack.model.requests[number].body["tools"]]
+
     def session(self, client: Anthropic, *servers: dict[str, Any], **more: Any) -> Any:
         """A session of an agent with these servers; see `server` and `with_server`."""
         agent = client.beta.agents.create(
