@@ -21,7 +21,7 @@ _HIDDEN: Final = "***"
 _LOOKS_SECRET: Final = re.compile(
     r"""(?ix)
     (?P<keep>\b(?:bearer|basic)\s+
-      | ["']?(?:[a-z_-]*(?:token|secret|password|authorization|api_?key|assertion))["']?
+      | ["']?(?:[a-z_-]{0,32}(?:token|secret|password|authorization|api_?key|assertion))["']?
         \s*[=:]\s*["']?(?:(?:bearer|basic)\s+)?)
     [^\s"',;&<>]+
     """
@@ -41,12 +41,10 @@ class Captured:
 def captured(response: httpx2.Response, body: bytes, hidden: Iterable[Secret]) -> Captured:
     """An answer whose body was read, without `hidden` and without what looks like a secret."""
     struck = redaction(secret.open() for secret in hidden).replaced(body)
-    text = _LOOKS_SECRET.sub(
-        lambda match: match["keep"] + _HIDDEN, struck.decode("utf-8", "replace")
-    )
+    text = struck.decode("utf-8", "replace")
     return Captured(
         response.status_code,
         response.headers.get("content-type", "")[:255],
-        text[:MAX_SHOWN],
+        _LOOKS_SECRET.sub(lambda match: match["keep"] + _HIDDEN, text[:MAX_SHOWN]),
         len(text) > MAX_SHOWN,
     )
