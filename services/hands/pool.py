@@ -117,7 +117,8 @@ class Pool:
             clock=clock,
             ids=ids,
         )
-        self.mounts = Mounts(self, tasks, clock, seconds=size.clone_seconds)
+        grants = None if network is None else network.grants
+        self.mounts = Mounts(self, tasks, clock, grants, seconds=size.clone_seconds)
         self._seats: dict[str, Seat] = {}
         self._leaving: defaultdict[str, list[Seat]] = defaultdict(list)
         self._closed = False

@@ -72,22 +72,26 @@ class Starter:
         self._grace = grace
         self._starting = asyncio.Semaphore(at_once)
 
-    async def launch(self, volume: Volume, blueprint: Blueprint) -> Hand:
-        """A new hand over a volume. Raises `BackendUnavailable`."""
+    async def launch(self, volume: Volume, blueprint: Blueprint, session_id: str = "") -> Hand:
+        """A new hand over a volume, for a session if that is known already.
+
+        Raises `BackendUnavailable`.
+        """
         hand_id = self._ids("hand")
         spec = SandboxSpec(hand_id, volume, blueprint.limits, blueprint.kind, blueprint.image)
         async with self._starting:
-            hand = await self._made(spec)
+            hand = await self._made(spec, session_id)
             hand.backend = blueprint.kind
             hand.started_at = self._clock.monotonic()
             hand.workspace_bytes = blueprint.limits.workspace_bytes
             await hand.open(self._tasks)
         return hand
 
-    async def _made(self, spec: SandboxSpec) -> Hand:
+    async def _made(self, spec: SandboxSpec, session_id: str) -> Hand:
         if self._network is None:
             return Hand(spec.hand_id, await self._backend.launch(spec), grace=self._grace)
         access = await self._network.attach(spec.hand_id, spec.volume.owner)
+        access.expect(session_id)
         try:
             sandbox = await self._backend.launch(replace(spec, way_out=access.way_out))
         except BaseException:

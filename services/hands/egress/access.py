@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     """Tells the sandbox the variables of its session, in the place of those told before."""
 
 _REFUSED: Final = frozenset({Reason.NOT_FOUND, Reason.ARCHIVED, Reason.PERMISSION_DENIED})
+_BEGIN_SECONDS: Final = 0.005
+"""Whoever has asked for the hand is to be answered first; a first command does not wait for it."""
 _AGAIN_SECONDS: Final = 0.5
 """How long a command waits for a grant that could not be had before."""
 
@@ -47,6 +49,7 @@ class Access:
         self._grants = grants
         self._tasks = tasks
         self._listener: Listener | None = None
+        self._expected = ""
         self._session_id = ""
         self._change: Change | None = None
         self._told: Grant | None = None
@@ -73,12 +76,20 @@ class Access:
         """Takes charge of the hand's listener."""
         self._listener = listener
 
+    def expect(self, session_id: str) -> None:
+        """Opens a session's grant while the sandbox that will serve it is being made."""
+        if session_id:
+            self._expected = session_id
+            opening = self._grants.expect(session_id, self._hand_id)
+            self._tasks.create_task(opening, name=f"access {self._hand_id}")
+
     def assign(self, session_id: str, change: Change) -> None:
         """Has it serve a session and no other, from now on; its grant is opened soon."""
         if self._closed:
             return
-        self._leave()
-        self._session_id, self._change = session_id, change
+        if self._session_id:
+            self._leave()
+        self._session_id, self._change, self._expected = session_id, change, ""
         self._tasks.create_task(self._begin(), name=f"access {self._hand_id}")
 
     @property
@@ -123,14 +134,15 @@ class Access:
         self._place.remove()
 
     def _leave(self) -> None:
-        if self._session_id:
-            self._grants.drop(self._session_id, self._hand_id)
+        for session_id in filter(None, (self._session_id, self._expected)):
+            self._grants.drop(session_id, self._hand_id)
         if self._listener is not None:
             self._listener.cut()
         self._session_id, self._change, self._told, self._tried = "", None, None, False
 
     async def _begin(self) -> None:
         try:
+            await asyncio.sleep(_BEGIN_SECONDS)
             await self.ready()
         except Exception:  # noqa: BLE001  # whatever it is, the other hands go on
             _log.exception("access_not_opened", hand_id=self._hand_id)

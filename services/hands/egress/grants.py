@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -104,6 +105,11 @@ class Grants:
         if opening is None:
             raise held.failure or _dropped()
         return await asyncio.shield(opening)
+
+    async def expect(self, session_id: str, hand_id: str) -> None:
+        """Opens a grant that will be asked for. Raises nothing: whoever asks is told."""
+        with suppress(DroverError):
+            await self.current(session_id, hand_id)
 
     def fresh(self, grant: Grant) -> bool:
         """Whether a grant need not be renewed yet."""
