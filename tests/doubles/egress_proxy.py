@@ -259,9 +259,12 @@ class Sandbox:
         self._h11.receive_data(head)
         return await self.answer()
 
-    async def secure(self, name: str | None, *, checked: bool = True) -> ssl.SSLObject:
-        """Goes on in TLS; trusts the session's authority alone."""
-        context = ssl.create_default_context(cadata=self._authority.certificate)
+    async def secure(
+        self, name: str | None, *, checked: bool = True, authority: Authority | None = None
+    ) -> ssl.SSLObject:
+        """Goes on in TLS; trusts the session's authority alone, or another."""
+        trusted = authority or self._authority
+        context = ssl.create_default_context(cadata=trusted.certificate)
         if name is None or not checked:
             context.check_hostname = False
         await self.writer.start_tls(context, server_hostname=name)

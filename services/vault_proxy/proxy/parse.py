@@ -48,7 +48,8 @@ _HOP = frozenset(
         b"content-length",
     }
 )
-_LOOKED_AT = _HOP | {b"host"}
+LOOKED_AT: Final = _HOP | {b"host"}
+"""Fields that are for this hop alone: by lower-case name."""
 _USUAL = {value: frozenset({value.lower()}) for value in (b"keep-alive", b"Keep-Alive", b"close")}
 _KEEPING = frozenset({b"close", b"keep-alive", b"upgrade"})
 # What `Connection` may not name: a server that obeyed would read another message.
@@ -190,7 +191,7 @@ def _fields(lines: list[bytes]) -> tuple[Fields, dict[bytes, list[bytes]]]:
     for line in lines[1:]:
         name, _, value = line.partition(b":")
         lower = name.lower()
-        if lower in _LOOKED_AT:
+        if lower in LOOKED_AT:
             special.setdefault(lower, []).append(value.strip(b" \t"))
         else:
             passed.append((name, value.strip(b" \t")))
