@@ -12,10 +12,11 @@ import pytest
 
 from cli.transfer.exporting import export_session
 from cli.transfer.importing import import_session
+from tests.e2e.mcp_stack import McpStack
 from tests.e2e.stack import Stack
 from tests.replay import golden, scenarios
 from tests.replay.golden import GoldenLog
-from tests.replay.record import record, release, target
+from tests.replay.record import MCP, record, record_mcp, release, target
 
 LOGS = golden.recorded()
 
@@ -45,7 +46,7 @@ def test_every_reviewed_difference_is_of_a_log_that_is_there() -> None:
 
 
 def test_this_release_has_a_log_of_every_scenario() -> None:
-    names = {scenario.__name__ for scenario in scenarios.ALL}
+    names = {scenario.__name__ for scenario in scenarios.ALL} | {MCP}
     assert {f"{release()}/{name}" for name in names} <= set(LOGS)
 
 
@@ -85,6 +86,12 @@ def test_stack_of_today_writes_the_golden_log_again(
     record(stack, scenario, fresh)
     kept = LOGS[f"{release()}/{scenario.__name__}"]
     assert kinds(GoldenLog.read(fresh)) == kinds(GoldenLog.read(kept))
+
+
+def test_stack_of_today_writes_the_log_of_mcp_servers_again(mcp: McpStack, tmp_path: Path) -> None:
+    fresh = tmp_path / "fresh.jsonl"
+    record_mcp(mcp, fresh)
+    assert kinds(GoldenLog.read(fresh)) == kinds(GoldenLog.read(LOGS[f"{release()}/{MCP}"]))
 
 
 def kinds(log: GoldenLog) -> list[str | None]:

@@ -10,13 +10,18 @@ import argparse
 import tempfile
 import tomllib
 from pathlib import Path
+from typing import Final
 
 from chassis.secret import Secret
 from cli.transfer.exporting import export_session
 from cli.transfer.service import ServiceTarget
+from tests.e2e.mcp_stack import McpStack, mcp_stack
 from tests.e2e.stack import ROOT, Stack, running_stack
 from tests.replay import golden, scenarios
 from tests.replay.golden import GoldenLog
+from tests.replay.mcp_scenario import mcp_servers
+
+MCP: Final = mcp_servers.__name__
 
 
 def record(stack: Stack, scenario: scenarios.Scenario, path: Path) -> None:
@@ -25,6 +30,14 @@ def record(stack: Stack, scenario: scenarios.Scenario, path: Path) -> None:
     with stack.client() as client:
         session_id = scenario(stack, client)
     export_session(target(stack), session_id, path)
+
+
+def record_mcp(mcp: McpStack, path: Path) -> None:
+    """As `record`, for the session with MCP servers."""
+    mcp.reset()
+    with mcp.stack.client() as client:
+        session_id = mcp_servers(mcp, client)
+    export_session(target(mcp.stack), session_id, path)
 
 
 def target(stack: Stack) -> ServiceTarget:
@@ -41,17 +54,21 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = golden.LOGS / arguments.release
     folder.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory() as data,
-        running_stack(Path(data), **scenarios.ENVIRONMENT) as stack,
-    ):
-        for name in arguments.names or known:
-            path = folder / f"{name}.jsonl"
-            record(stack, known[name], path)
-            path.chmod(0o644)
-            log = GoldenLog.read(path)
-            golden.write_lines(golden.decisions_file(path), list(log.decisions()))
-            print(f"{path}: {len(log.events)} events")  # noqa: T201
+    wanted = arguments.names or [*known, MCP]
+    with tempfile.TemporaryDirectory() as data:
+        if others := [name for name in wanted if name != MCP]:
+            with running_stack(Path(data) / "plain", **scenarios.ENVIRONMENT) as stack:
+                for name in others:
+                    record(stack, known[name], folder / f"{name}.jsonl")
+        if MCP in wanted:
+            with mcp_stack(Path(data) / "mcp", **scenarios.ENVIRONMENT) as mcp:
+                record_mcp(mcp, folder / f"{MCP}.jsonl")
+    for name in wanted:
+        path = folder / f"{name}.jsonl"
+        path.chmod(0o644)
+        log = GoldenLog.read(path)
+        golden.write_lines(golden.decisions_file(path), list(log.decisions()))
+        print(f"{path}: {len(log.events)} events")  # noqa: T201
 
 
 def release() -> str:
