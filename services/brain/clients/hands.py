@@ -220,7 +220,9 @@ class GrpcHands:
                 _log.info("execute_retried", call_id=call.id, reason=error.reason)
                 pause = error.retry_after or _pause(attempt)
             else:
-                if response.verdict == VERDICT_COMPLETED and not (call.server or call.web):
+                sandboxed = not (call.server or call.web)
+                # What went wrong beside is tried again when the sandbox is next asked for.
+                if sandboxed and response.verdict == VERDICT_COMPLETED and not response.errors:
                     self._warm.note(self._session_id)
                 return _outcome(response)
             await asyncio.sleep(min(pause, remaining))

@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from chassis.clock import Clock
     from drover.event.v1.session_event_pb2 import SessionError
     from services.hands.domain.repository import Repository
+    from services.hands.egress.grants import Grants
     from services.hands.hand import Hand
     from services.hands.pool import Pool
 
 WAIT_SECONDS: Final = 45.0
 """How long the first calls, and whoever has a hand made ready, wait for what goes on behind them:
 less than a brain gives either."""
+NO_WAY_OUT: Final = "clone\nsandboxes of this kind have no network"
 _LOOK_AGAIN_SECONDS: Final = 5.0
 _AT_ONCE: Final = 3
 _ENVIRONMENT: Final = inside.ENVIRONMENT | variables.NETWORK
@@ -53,13 +55,17 @@ class _State:
 
 
 class Mounts:
-    """The repositories in the hands of a pool. `tasks` owns the cloning; `seconds` bound one."""
+    """The repositories in the hands of a pool. `tasks` owns the cloning; `seconds` bound one.
+
+    Without `grants` there is no network, and nobody to say which repositories there are.
+    """
 
     def __init__(
         self,
         pool: Pool,
         tasks: asyncio.TaskGroup,
         clock: Clock,
+        grants: Grants | None,
         *,
         seconds: float,
         wait_seconds: float = WAIT_SECONDS,
@@ -67,13 +73,14 @@ class Mounts:
         self._pool = pool
         self._tasks = tasks
         self._clock = clock
+        self._grants = grants
         self._seconds = seconds
         self._wait_seconds = wait_seconds
         self._states: WeakKeyDictionary[Hand, _State] = WeakKeyDictionary()
 
     def settled(self, where: str, hand: Hand) -> bool:
         """Whether `ready` has nothing to do."""
-        return hand.access is None or self._of(where, hand).settled
+        return self._grants is None or self._of(where, hand).settled
 
     async def ready(self, where: str, hand: Hand, *, again: bool = False) -> None:
         """Waits until what is missing was cloned, or has failed; not for ever, as that goes on.
@@ -82,7 +89,7 @@ class Mounts:
         nothing.
         """
         state = self._of(where, hand)
-        if hand.access is None or state.settled:
+        if self._grants is None or state.settled:
             return
         if state.under_way is None:
             if not again and (state.failed or self._clock.monotonic() < state.look_at):
@@ -102,9 +109,8 @@ class Mounts:
         try:
             # Kept while it lasts, whoever has stopped waiting for it.
             async with self._pool.use(where) as used:
-                if used is hand and hand.access is not None:
-                    await hand.access.ready()
-                    await self._clone(hand, hand.access.repositories, state)
+                if used is hand:
+                    await self._clone(hand, await self._wanted(hand, state.session_id), state)
         except* HandDied:
             pass  # the next one begins anew
         except* (BackendUnavailable, DroverError):
@@ -114,6 +120,17 @@ class Mounts:
         finally:
             state.look_at = self._clock.monotonic() + _LOOK_AGAIN_SECONDS
             state.under_way = None
+
+    async def _wanted(self, hand: Hand, session_id: str) -> Sequence[Repository] | None:
+        """The session's repositories; `None` while nobody can say."""
+        if hand.access is not None:
+            await hand.access.ready()
+            return hand.access.repositories
+        if self._grants is None:
+            return ()
+        grant = await self._grants.current(session_id, hand.id)
+        self._grants.drop(session_id, hand.id)
+        return grant.repositories
 
     async def _clone(self, hand: Hand, wanted: Sequence[Repository] | None, state: _State) -> None:
         if wanted is None:  # the vault proxy is away
@@ -133,12 +150,15 @@ class Mounts:
     async def _try(
         self, hand: Hand, repository: Repository, session_id: str
     ) -> SessionError | None:
+        if hand.access is None:
+            return repositories.failure(repository, NO_WAY_OUT)
         began = self._clock.monotonic()
+        about = {"session_id": session_id, "resource_id": repository.resource_id}
+        _log.info("repository_clone_begins", **about)
         call = repositories.clone(repository, _ENVIRONMENT, self._seconds)
         reply = await hand.run(f"clone {repository.resource_id}", call)
         text = "".join(block.text.text for block in reply.content)
         seconds = round(self._clock.monotonic() - began, 3)
-        about = {"session_id": session_id, "resource_id": repository.resource_id}
         if not reply.is_error:
             if text == repositories.CLONED:
                 _log.info("repository_cloned", seconds=seconds, **about)
