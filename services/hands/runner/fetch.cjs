@@ -5,10 +5,10 @@
 const [major, minor] = process.versions.node.split(".").map(Number);
 const original = globalThis.fetch;
 if (original && (major < 22 || major === 23 || (major === 22 && minor < 21))) {
-  let routed = false;
+  let looked = false;
   globalThis.fetch = function fetch(...given) {
-    if (!routed) {
-      routed = true;
+    if (!looked) {
+      looked = true;
       route();
     }
     return original.apply(this, given);
@@ -22,16 +22,41 @@ function route() {
   const place = Symbol.for("undici.globalDispatcher.1");
   const present = globalThis[place];
   if (!present || present.constructor.name !== "Agent") return; // the program has set its own
-  globalThis[place] = new present.constructor({ connect: connector(new URL(proxy)) });
+  globalThis[place] = routed(present.constructor, new URL(proxy));
 }
 
-function connector(proxy) {
+// In the clear a proxy is asked for the whole URL; TLS goes through a tunnel.
+function routed(Agent, proxy) {
   const direct = new Set((process.env.no_proxy || process.env.NO_PROXY || "").split(","));
+  class Routed extends Agent {
+    dispatch(options, handler) {
+      const origin = new URL(options.origin);
+      if (origin.protocol !== "http:" || direct.has(bare(origin.hostname))) {
+        return super.dispatch(options, handler);
+      }
+      const path = origin.origin + options.path;
+      const headers = hosted(options.headers, origin.host);
+      return super.dispatch({ ...options, origin: proxy.origin, path, headers }, handler);
+    }
+  }
+  return new Routed({ connect: connector(proxy, direct) });
+}
+
+function hosted(headers, host) {
+  if (!Array.isArray(headers)) return { ...headers, host };
+  return [...headers, ...(Array.isArray(headers[0]) ? [["host", host]] : ["host", host])];
+}
+
+function bare(hostname) {
+  return hostname.replace(/^\[|\]$/g, "");
+}
+
+function connector(proxy, direct) {
   return function connect({ hostname, protocol, port, servername }, done) {
     const tls = protocol === "https:";
-    const host = hostname.replace(/^\[|\]$/g, "");
+    const host = bare(hostname);
     const target = `${hostname}:${port || (tls ? 443 : 80)}`;
-    if (direct.has(host)) {
+    if (!tls || direct.has(host)) {
       open(require("node:net").connect({ host, port: Number(target.split(":").pop()) }));
       return;
     }

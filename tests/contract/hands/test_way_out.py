@@ -202,10 +202,16 @@ async def test_node_fetches_through_the_proxy(hands: HandsStack, kind: Sandboxes
     await hands.run(
         "write",
         file_path="/workspace/fetch.mjs",
-        content="const answer = await fetch('https://node.example.com/');\n"
+        content="const answer = await fetch(process.argv[2], {headers: {'x-key': 'v'}});\n"
         "console.log(await answer.text());\n",
     )
-    assert (await told(hands, "node fetch.mjs"))["host"] == "node.example.com"
+    answer = await told(hands, "node fetch.mjs https://node.example.com/a")
+    assert (answer["host"], answer["path"]) == ("node.example.com", "/a")
+    answer = await told(hands, "node fetch.mjs http://node.example.com/b?c")
+    assert answer["path"] == "http://node.example.com/b?c"
+    headers = answer["headers"]
+    assert isinstance(headers, dict)
+    assert (headers["host"], headers["x-key"]) == ("node.example.com", "v")
 
 
 async def test_large_download_comes_whole(hands: HandsStack) -> None:
