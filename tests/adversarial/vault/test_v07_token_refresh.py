@@ -312,6 +312,21 @@ async def test_a_replica_that_was_slower_takes_what_the_other_has_kept(
     assert _tokens_seen(server) == {newer.access_token}
 
 
+async def test_two_replicas_at_once_end_with_one_new_token(world: World, server: McpServer) -> None:
+    _saved(world, server, expires_in=-5)
+    server.hold_tokens()
+    async with mcp_world(server.port, idle=10) as replica:
+        replica.vaults.kept = world.vaults.kept
+        calls = [
+            asyncio.create_task(_count(one, server)) for _ in range(10) for one in (world, replica)
+        ]
+        await _until(lambda: server.refreshes() == 2)
+        server.release_tokens()
+        assert sorted(map(int, await asyncio.gather(*calls))) == list(range(1, 21))
+    assert _tokens_seen(server) == {world.stored().access_token.open()}
+    assert world.stored().revision == 2
+
+
 async def test_a_credential_that_is_deleted_meanwhile_is_used_no_more(
     world: World, server: McpServer
 ) -> None:
