@@ -68,7 +68,7 @@ def held(stack: Stack, *forms: bytes) -> list[str]:
 def test_agent_works_in_a_repository_whose_token_nobody_can_find(
     git_stack: Stack, server: GitServer
 ) -> None:
-    with git_stack.client() as client:
+    with git_stack.client(_strict_response_validation=True) as client:
         agent = client.beta.agents.create(
             name="clerk", model="claude-opus-5-5", tools=[{"type": "agent_toolset_20260401"}]
         )
@@ -130,16 +130,24 @@ def test_agent_works_in_a_repository_whose_token_nobody_can_find(
 
 
 def test_a_clone_that_fails_is_an_event_and_the_session_goes_on(git_stack: Stack) -> None:
-    with git_stack.client() as client:
+    with git_stack.client(_strict_response_validation=True) as client:
         session = new_session(client, resources=[repository("ghp_wrong")])
-        git_stack.model.script(bash("ls -A /workspace; echo on"), text("done"))
+        git_stack.model.script(bash("ls -A /workspace; echo on"), bash("echo still on"), text("x"))
         seen = run_turn(client, session.id, "work")
-        (result,) = results(seen)
-        assert result.content[0].text.strip() == "on"
+        assert [one.content[0].text.strip() for one in results(seen)] == ["on", "still on"]
         errors = [event.error for event in seen if event.type == "session.error"]
         assert [error.type for error in errors] == ["repository_authentication_error"]
         assert errors[0].retry_status.type == "retrying"
         assert errors[0].repository_url == URL
+
+        # With the next turn it is tried again.
+        client.beta.sessions.resources.update(
+            session.resources[0].id, session_id=session.id, authorization_token=TOKEN
+        )
+        git_stack.model.script(bash("cat /workspace/tools/a.txt"), text("x"))
+        seen = run_turn(client, session.id, "once more")
+        assert results(seen)[0].content[0].text.strip() == "as it was"
+        assert not [event for event in seen if event.type == "session.error"]
 
 
 @pytest.mark.parametrize(
