@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -24,6 +24,7 @@ from services.hands.custody import Custody
 from services.hands.domain.execution import SANDBOX_LOST, SHELL_LOST
 from services.hands.domain.limits import MIB, Limits
 from services.hands.domain.recipe import Recipe
+from services.hands.egress.network import Network
 from services.hands.executor import Executor
 from services.hands.pool import Pool, PoolSize
 from services.hands.store.handovers import SqlHandOvers
@@ -32,7 +33,6 @@ from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
 from storage import open_database
 from tests.doubles.docker_engine import IMAGE, Engine
-from tests.doubles.egress_outside import Outside
 from tests.doubles.kubernetes_cluster import Cluster
 from tests.doubles.standing import PromptExit
 
@@ -124,6 +124,12 @@ def running(pid: int) -> bool:
     return state not in "ZX"
 
 
+class Attaches(Protocol):
+    """What is outside of sandboxes: the real egress proxy, or what stands for it."""
+
+    async def network(self, directory: Path, tasks: asyncio.TaskGroup) -> Network: ...
+
+
 @dataclass(frozen=True)
 class Sandboxes:
     """One kind of sandbox that a suite runs over; `host` is where its engine is, if it has one."""
@@ -167,7 +173,7 @@ async def hands_stack(
     spares: int = 0,
     pools: Mapping[Recipe, int] | None = None,
     backend: Any = None,
-    outside: Outside | None = None,
+    outside: Attaches | None = None,
 ) -> AsyncIterator[HandsStack]:
     """A stack over `directory`; everything that it started has ended afterwards.
 

@@ -21,7 +21,8 @@ class Refusal:
         body = json.dumps({"type": "error", "error": error}).encode()
         verdict = "denied" if self.kind == "egress_denied" else "unavailable"
         head = (
-            f"HTTP/1.1 {self.status}\r\n"
+            # Clients show the phrase of a failed CONNECT, and nothing else of it.
+            f"HTTP/1.1 {self.status} (egress {verdict}: {self.reason})\r\n"
             "content-type: application/json\r\n"
             f"content-length: {len(body)}\r\n"
             f"x-drover-egress: {verdict}; reason={self.reason}\r\n"
