@@ -182,7 +182,7 @@ class Exchange:
         if not self.body_read:
             upload = asyncio.create_task(self._upload(wire))
         try:
-            answer = await self._answer_head(wire)
+            answer = await self._answer_head(wire, upload)
         except BaseException as error:
             if upload is not None:
                 await _ended(upload)
@@ -219,11 +219,10 @@ class Exchange:
 
     # ---- the answer ----
 
-    async def _answer_head(self, wire: Wire) -> ResponseHead:
-        until = self._loop.time() + self._limits.answer_seconds
+    async def _answer_head(self, wire: Wire, upload: asyncio.Task[None] | None) -> ResponseHead:
         for _ in range(_MAX_INTERIM):
             try:
-                answer = parse.response(await _raw_head(wire, until))
+                answer = parse.response(await self._raw_head(wire, upload))
             except RefusedError as error:
                 raise self._broken(f"answered what is no HTTP: {error.refusal.message}") from None
             except LateError:
@@ -232,6 +231,23 @@ class Exchange:
             if answer.status >= HTTPStatus.OK or answer.status == _SWITCHING:
                 return answer
         raise self._broken("sent interim answers without end")
+
+    async def _raw_head(self, wire: Wire, upload: asyncio.Task[None] | None) -> bytes:
+        """The answer's head. Raises `LostError` and `LateError`, `RefusedError` for a long one."""
+        waiting, seen = wire.waiting, 0
+        until = self._loop.time() + self._limits.answer_seconds
+        while (end := waiting.find(b"\r\n\r\n", max(0, seen - 3), parse.MAX_HEAD)) < 0:
+            if len(waiting) >= parse.MAX_HEAD:
+                raise parse.malformed(f"a head longer than {parse.MAX_HEAD} bytes")
+            seen = len(waiting)
+            try:
+                if not await wire.more(until):
+                    raise LostError
+            except LateError:
+                if upload is None or upload.done():
+                    raise
+                until += self._limits.answer_seconds  # it is still being asked
+        return wire.take(end + 4)
 
     async def _relay(self, upstream: Upstream, answer: ResponseHead) -> tuple[bool, bool]:
         """Passes the answer on; whether the client's and the server's connections may be kept."""
@@ -337,18 +353,6 @@ def _answer_body(answer: ResponseHead, wire: Wire, *, bodiless: bool) -> Incomin
     if answer.chunked:
         return Chunked(wire, strict=False)
     return UntilEnd(wire) if answer.length is None else Counted(wire, answer.length)
-
-
-async def _raw_head(wire: Wire, until: float) -> bytes:
-    """The answer's head. Raises `LostError` and `LateError`, and `RefusedError` for a long one."""
-    waiting, seen = wire.waiting, 0
-    while (end := waiting.find(b"\r\n\r\n", max(0, seen - 3), parse.MAX_HEAD)) < 0:
-        if len(waiting) >= parse.MAX_HEAD:
-            raise parse.malformed(f"a head longer than {parse.MAX_HEAD} bytes")
-        seen = len(waiting)
-        if not await wire.more(until):
-            raise LostError
-    return wire.take(end + 4)
 
 
 def _head(told: GitAnswer, reason: bytes, framing: bytes) -> bytes:
