@@ -95,7 +95,7 @@ def resolve(
         if not written.exists():
             msg = (
                 f"no stack runs over {data}: start it with `drover up`, name another directory "
-                "with --data, or give --session-address"
+                f"with --data, or give --{service.replace('_', '-')}-address"
             )
             raise NoTargetError(msg)
         address = written.read_text().strip()
