@@ -213,7 +213,12 @@ class Executor:
             session = self._sessions[session_id]
             if calls := session.calls_in(name):
                 raise handover.busy(name, f"the call {calls[0].call_id} is under way")
-            if session.provisions[name] or self._pool.starts(address(session_id, name)):
+            where = address(session_id, name)
+            if (
+                session.provisions[name]
+                or self._pool.starts(where)
+                or self._pool.mounts.busy(where)
+            ):
                 raise handover.busy(name, "it is being made ready")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.add_done_callback(lambda future: future.cancelled() or future.exception())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +26,7 @@ from services.hands.seats import Seat, Starter
 from services.hands.spares import Spares
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 
     from chassis.clock import Clock
     from chassis.ids import IdSource
@@ -160,10 +160,25 @@ class Pool:
         seat = self._seats.get(where)
         if seat is None or not seat.usable or (seat.idle and self._aged(seat)):
             seat = self._seat(where, recipe)
+        with self._used(where, seat):
+            yield await asyncio.shield(seat.hand)
+
+    @contextmanager
+    def keep(self, where: str, hand: Hand) -> Iterator[bool]:
+        """Keeps a hand while the body runs, if it is there still: whether it is."""
+        seat = self._seats.get(where)
+        if seat is None or not seat.ready or seat.hand.result() is not hand:
+            yield False
+            return
+        with self._used(where, seat):
+            yield True
+
+    @contextmanager
+    def _used(self, where: str, seat: Seat) -> Iterator[None]:
         seat.users += 1
         self._lifecycle.used(where)
         try:
-            yield await asyncio.shield(seat.hand)
+            yield
         finally:
             seat.users -= 1
             seat.used_at = self._clock.monotonic()

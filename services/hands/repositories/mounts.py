@@ -16,7 +16,6 @@ import structlog
 
 from chassis.errors import DroverError
 from services.hands.backends import inside
-from services.hands.backends.port import BackendUnavailable
 from services.hands.domain import repository as repositories
 from services.hands.domain.address import session_of
 from services.hands.egress import variables
@@ -76,6 +75,7 @@ class Mounts:
         self._grants = grants
         self._seconds = seconds
         self._wait_seconds = wait_seconds
+        self._addresses: set[str] = set()
         self._states: WeakKeyDictionary[Hand, _State] = WeakKeyDictionary()
 
     def settled(self, where: str, hand: Hand) -> bool:
@@ -98,6 +98,10 @@ class Mounts:
             state.under_way = self._tasks.create_task(work, name=f"mount {where}")
         await asyncio.wait((state.under_way,), timeout=self._wait_seconds)
 
+    def busy(self, where: str) -> bool:
+        """Whether anything is being cloned into the hand at an address."""
+        return where in self._addresses
+
     def _of(self, where: str, hand: Hand) -> _State:
         state, session_id = self._states.get(hand), session_of(where)
         if state is None or state.session_id != session_id:  # it was handed on
@@ -106,20 +110,22 @@ class Mounts:
         return state
 
     async def _mount(self, where: str, hand: Hand, state: _State) -> None:
+        self._addresses.add(where)
         try:
             # Kept while it lasts, whoever has stopped waiting for it.
-            async with self._pool.use(where) as used:
-                if used is hand:
+            with self._pool.keep(where, hand) as there:
+                if there:
                     await self._clone(hand, await self._wanted(hand, state.session_id), state)
         except* HandDied:
             pass  # the next one begins anew
-        except* (BackendUnavailable, DroverError):
+        except* DroverError:
             _log.info("repositories_wait", session_id=state.session_id)
         except* Exception:  # noqa: BLE001  # whatever it is, the other hands go on
             _log.exception("repositories_not_cloned", session_id=state.session_id)
         finally:
             state.look_at = self._clock.monotonic() + _LOOK_AGAIN_SECONDS
             state.under_way = None
+            self._addresses.discard(where)
 
     async def _wanted(self, hand: Hand, session_id: str) -> Sequence[Repository] | None:
         """The session's repositories; `None` while nobody can say."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any, cast
 
@@ -87,6 +87,7 @@ class Stage:
     def __init__(self, tasks: asyncio.TaskGroup, hand: Hand, grants: Grants | None) -> None:
         self.hand = hand
         self.users = 0
+        self.gone = False
         self.clock = Clock()
         self.mounts = Mounts(
             cast("Any", self),
@@ -97,10 +98,10 @@ class Stage:
             wait_seconds=0.05,
         )
 
-    @asynccontextmanager
-    async def use(self, _where: str) -> AsyncIterator[Hand]:
+    @contextmanager
+    def keep(self, _where: str, hand: Hand) -> Iterator[bool]:
         self.users += 1
-        yield self.hand
+        yield hand is self.hand and not self.gone
         self.users -= 1
 
     async def ready(self, where: str = "sesn_1", **options: bool) -> None:
@@ -146,10 +147,19 @@ async def test_nobody_waits_for_ever_and_the_hand_is_kept_meanwhile() -> None:
         await made.ready()
         assert not made.settled()
         assert made.users == 1
+        assert made.mounts.busy("sesn_1")
         hand.gate.set()
         await made.ready()
         assert made.settled()
+        assert not made.mounts.busy("sesn_1")
     assert made.users == 0
+
+
+async def test_nothing_is_begun_for_a_hand_that_was_let_go() -> None:
+    async with stage(Hand(Access((TOOLS,)))) as made:
+        made.gone = True
+        await made.ready()
+    assert not made.hand.calls
 
 
 async def test_what_has_failed_is_tried_again_when_the_hand_is_asked_for_and_not_before() -> None:
