@@ -15,6 +15,7 @@ from bench import (
     growth,
     kills,
     length,
+    mcp,
     provisioning,
     sandboxes,
     throughput,
@@ -44,6 +45,7 @@ RATIOS: Final[Mapping[str, Measure]] = {
     "R5": fanout.measure,
     "R4": wakes.measure,
     "R8": egress.measure,
+    "mcp": mcp.measure,
 }
 """What can be measured by itself, in the order of a whole run (ARCHITECTURE §12)."""
 

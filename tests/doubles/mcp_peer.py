@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -225,6 +226,7 @@ async def _serve(certificate: str, key: str) -> None:
         timeout_graceful_shutdown=0,
     )
     listening = config.bind_socket()
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections have it too
     listening.listen(128)
     port = listening.getsockname()[1]
     peer = Peer(f"http://localhost:{port}")

@@ -17,11 +17,7 @@ from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
 from chassis.grpc.status import from_rpc_error
 from chassis.secret import Secret
-from drover.agent.v1.tool_pb2 import McpServer as ServerOfAgent
-from drover.session.v1 import session_service_pb2
-from drover.session.v1.session_pb2 import SESSION_STATUS_IDLE, Session
 from drover.session.v1.session_service_pb2_grpc import (
-    SessionServiceServicer,
     add_SessionServiceServicer_to_server,
 )
 from drover.vault.v1 import credential_pb2, credential_proxy_service_pb2, vault_audit_service_pb2
@@ -34,6 +30,7 @@ from drover.vault.v1.vault_service_pb2_grpc import VaultServiceStub
 from services.vault_proxy.main import build
 from services.vault_proxy.settings import VaultProxySettings
 from tests.doubles.mcp_server import McpServer, running_mcp_server
+from tests.doubles.one_session import OneSession
 
 KEY = "a-token-for-tests"
 
@@ -44,24 +41,12 @@ def server() -> Iterator[McpServer]:
         yield running
 
 
-class Sessions(SessionServiceServicer):
-    """SessionService, as far as the vault proxy asks it."""
-
-    def __init__(self) -> None:
-        self.session = Session(id="sesn_1", status=SESSION_STATUS_IDLE)
-
-    async def GetSession(
-        self, _request: object, _context: object
-    ) -> session_service_pb2.GetSessionResponse:
-        return session_service_pb2.GetSessionResponse(session=self.session)
-
-
 @dataclass
 class Running:
     """A vault proxy, and what is asked of it."""
 
     settings: VaultProxySettings
-    sessions: Sessions
+    sessions: OneSession
     address: str = ""
     stack: AsyncExitStack | None = None
 
@@ -100,7 +85,7 @@ async def running(server: McpServer, tmp_path: Path) -> AsyncIterator[Running]:
     token = tmp_path / "token"
     token.write_text(KEY)
     sessions = GrpcServer("127.0.0.1:0", Secret(KEY), reflection=False)
-    told = Sessions()  # type: ignore[abstract]
+    told = OneSession()  # type: ignore[abstract]
     sessions.add(add_SessionServiceServicer_to_server, told)
     await sessions.start()
     settings = VaultProxySettings(
@@ -136,9 +121,7 @@ async def _stored(running: Running, server: McpServer, path: str) -> credential_
         request.vault_id = vault.vault.id
         created = await VaultCredentialServiceStub(channel).CreateCredential(request)
     running.sessions.session.vault_ids.append(vault.vault.id)
-    running.sessions.session.agent.mcp_servers.append(
-        ServerOfAgent(name="srv", url=server.url(path))
-    )
+    running.sessions.add_server("srv", server.url(path))
     credential: credential_pb2.Credential = created.credential
     return credential
 
