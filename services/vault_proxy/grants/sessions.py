@@ -31,11 +31,6 @@ _LONGEST_SECONDS: Final = 12 * 3600
 _MICRO: Final = 1_000_000
 _MOST: Final = 4_096
 """Grants that are remembered as genuine."""
-_UNKNOWN: Final = Refusal(
-    Why.POLICY_UNAVAILABLE,
-    "what the session may do cannot be found out, so that nothing is let out: try again later",
-    503,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +55,7 @@ class LivePolicy:
         try:
             return await self.authorities.of(self.facts.workspace_id, self.facts.session_id)
         except DroverError as error:
-            raise RefusedError(_UNKNOWN) from error
+            raise RefusedError(_unknown(error)) from error
 
 
 class GrantedSessions:
@@ -108,8 +103,9 @@ class GrantedSessions:
         try:
             known = await self._known.get(grant.workspace_id, grant.session_id)
         except DroverError as error:
-            ended = error.reason is Reason.NOT_FOUND
-            raise RefusedError(ENDED if ended else _UNKNOWN) from error
+            if error.reason is Reason.NOT_FOUND:
+                raise RefusedError(ENDED) from error
+            raise RefusedError(_unknown(error)) from error
         if known.ended:
             raise RefusedError(ENDED)
         if grant.given_at <= known.revoked_until or grant.vaults != known.vaults:
@@ -120,3 +116,11 @@ class GrantedSessions:
 
     def _now(self) -> int:
         return micros(self._clock.now())
+
+
+def _unknown(error: DroverError) -> Refusal:
+    return Refusal(
+        Why.POLICY_UNAVAILABLE,
+        f"nothing is let out while that is not known: {error.message}. Try again later",
+        503,
+    )
