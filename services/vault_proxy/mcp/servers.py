@@ -119,9 +119,7 @@ class McpServers:
     async def _asked(self, facts: SessionFacts, server: str, wish: _Wish[_T]) -> _T:
         """One request, with its record. Raises `McpError`, `MCPError` and `DroverError`."""
         url = _url(facts, server)
-        credential = await self._credentials.for_server(
-            facts.workspace_id, facts.session.vault_ids, url
-        )
+        credential = await self._credential(facts, server, url)
         started = time.monotonic()
         reason = "interrupted"
         try:
@@ -137,6 +135,18 @@ class McpServers:
             self._meter.requested(wish.method, reason or "answered", time.monotonic() - started)
             await self._records.request(facts, url, wish.method, credential, reason)
         return answer
+
+    async def _credential(
+        self, facts: SessionFacts, server: str, url: str
+    ) -> ServerCredential | None:
+        """As whom the server is asked; where that cannot be said, it is not asked as nobody."""
+        try:
+            return await self._credentials.for_server(
+                facts.workspace_id, facts.session.vault_ids, url
+            )
+        except DroverError as error:
+            failure = Failure(Fault.NO_TOKEN, f"its credential cannot be read: {error.message}")
+            raise told_of(failure, server) from error
 
     async def _once_or_again(
         self,
