@@ -83,16 +83,16 @@ def execute_tool(call: Call) -> Scope:
     """The span of one tool call."""
     if not tracing.enabled():
         return _OFF
-    return _start(
-        f"{genai.EXECUTE_TOOL} {call.name}",
-        SpanKind.INTERNAL,
-        {
-            genai.OPERATION_NAME: genai.EXECUTE_TOOL,
-            genai.TOOL_NAME: call.name,
-            genai.TOOL_TYPE: "function",
-            genai.TOOL_CALL_ID: call.id,
-        },
-    )
+    name = call.tool or call.name
+    attributes = {
+        genai.OPERATION_NAME: genai.EXECUTE_TOOL,
+        genai.TOOL_NAME: name,
+        genai.TOOL_TYPE: "extension" if call.server else "function",
+        genai.TOOL_CALL_ID: call.id,
+    }
+    if call.server:
+        attributes[genai.MCP_SERVER] = call.server
+    return _start(f"{genai.EXECUTE_TOOL} {name}", SpanKind.INTERNAL, attributes)
 
 
 def failed(span: Span | None, kind: str) -> None:

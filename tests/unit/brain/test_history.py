@@ -7,6 +7,8 @@ import json
 import pytest
 
 from drover.event.v1.agent_event_pb2 import (
+    AgentMcpToolResult,
+    AgentMcpToolUse,
     AgentThinking,
     AgentThreadContextCompacted,
     AgentToolUse,
@@ -107,3 +109,15 @@ def test_long_event_is_read_in_pieces_that_join_to_the_whole() -> None:
             break
         offset = json.loads(hint.partition(": ")[2])["offset"]
     assert pieces == text
+
+
+def test_calls_of_mcp_servers_and_their_results_are_shown_with_what_they_belong_to() -> None:
+    use = AgentMcpToolUse(mcp_server_name="files", name="find", input='{"a":1}', offered_name="f")
+    asked = json.loads(history.line(Event(id="sevt_1", agent_mcp_tool_use=use)))
+    assert asked["type"] == "agent.mcp_tool_use"
+    assert (asked["mcp_server"], asked["tool"], asked["text"]) == ("files", "find", '{"a":1}')
+    said = AgentMcpToolResult(
+        mcp_tool_use_id="sevt_1", content=[events.text("found")], is_error=True
+    )
+    told = json.loads(history.line(Event(id="sevt_2", agent_mcp_tool_result=said)))
+    assert (told["of"], told["is_error"], told["text"]) == ("sevt_1", True, "found")
