@@ -247,7 +247,13 @@ async def _grants(
         giving,
         sessions,
         servers=await _servers(ground, vault, outside),
-        web=settings.web_tools(outside.outbound, outside.operators, vault.trail, clock),
+        web=settings.web_tools(
+            outside.outbound,
+            outside.operators,
+            audit=vault.trail,
+            clock=clock,
+            registry=ground.registry,
+        ),
     )
     ground.server.add(add_CredentialProxyServiceServicer_to_server, service)
     # The list of registries takes a moment to read: no session's first request should wait for it.

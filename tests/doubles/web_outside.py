@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from prometheus_client import CollectorRegistry
+
 from chassis.clock import SystemClock
 from drover.agent.v1.tool_pb2 import WebSettings
 from drover.session.v1.session_pb2 import Session
@@ -19,6 +21,7 @@ from services.vault_proxy.outbound import Outbound
 from services.vault_proxy.proxy.dial import JudgingDialler
 from services.vault_proxy.web.content import Shown
 from services.vault_proxy.web.fetching import Fetcher
+from services.vault_proxy.web.meter import WebMeter
 from services.vault_proxy.web.providers.port import SearchProvider
 from services.vault_proxy.web.reading import PageReader
 from services.vault_proxy.web.searching import Searcher
@@ -75,6 +78,7 @@ class Web:
         provider: Callable[[Outbound], SearchProvider] | None = None,
     ) -> None:
         self.trail = Trail()
+        self.registry = CollectorRegistry()
         self.resolved: list[str] = []
         self.leads = {"metadata.example": "169.254.169.254", "intranet.example": "10.1.2.3"}
         rules = AddressRules(openings(",".join(f"127.0.0.1/32:{port}" for port in opened)))
@@ -86,8 +90,9 @@ class Web:
             Fetcher(outbound),
             Shown(PageReader(), lambda: f"mark{next(numbers)}"),
             Searcher(provider(outbound) if provider else None),
-            self.trail,
-            SystemClock(),
+            audit=self.trail,
+            clock=SystemClock(),
+            meter=WebMeter(self.registry),
         )
 
     async def fetch(

@@ -12,6 +12,7 @@ from chassis.errors import CannotStartError
 from chassis.settings import SecretText, Settings
 from services.vault_proxy.web.content import Shown
 from services.vault_proxy.web.fetching import Fetcher
+from services.vault_proxy.web.meter import WebMeter
 from services.vault_proxy.web.providers import brave
 from services.vault_proxy.web.providers.brave import BraveSearch
 from services.vault_proxy.web.providers.searxng import SearxngSearch
@@ -20,6 +21,8 @@ from services.vault_proxy.web.searching import Searcher
 from services.vault_proxy.web.tools import WebTools
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from chassis.clock import Clock
     from services.vault_proxy.domain.ports import Audit
     from services.vault_proxy.outbound import Outbound
@@ -45,7 +48,13 @@ class SearchSettings(Settings):
     )
 
     def web_tools(
-        self, outbound: Outbound, operators: Outbound, audit: Audit, clock: Clock
+        self,
+        outbound: Outbound,
+        operators: Outbound,
+        *,
+        audit: Audit,
+        clock: Clock,
+        registry: CollectorRegistry,
     ) -> WebTools:
         """The web tools, with their way out, and the one to what the operator himself has named.
 
@@ -55,8 +64,9 @@ class SearchSettings(Settings):
             Fetcher(outbound),
             Shown(PageReader(), lambda: secrets.token_hex(_MARK_BYTES)),
             Searcher(self._provider(operators)),
-            audit,
-            clock,
+            audit=audit,
+            clock=clock,
+            meter=WebMeter(registry),
         )
 
     def _provider(self, outbound: Outbound) -> SearchProvider | None:

@@ -23,12 +23,16 @@ if TYPE_CHECKING:
     from services.vault_proxy.domain.session import SessionFacts
     from services.vault_proxy.web.content import Shown
     from services.vault_proxy.web.fetching import Fetcher
+    from services.vault_proxy.web.meter import WebMeter
     from services.vault_proxy.web.searching import Searcher
 
 AT_ONCE: Final = 32
 """Calls of web tools that run at once in this process."""
 
 _WAITING: Final = 256
+_FETCH: Final = "web_fetch"
+_SEARCH: Final = "web_search"
+_OK: Final = "ok"
 
 _log = structlog.get_logger("vault_proxy.web")
 
@@ -36,9 +40,17 @@ _log = structlog.get_logger("vault_proxy.web")
 class WebTools:
     """Fetches and searches for sessions, within their networking and without their credentials."""
 
-    def __init__(
-        self, fetcher: Fetcher, shown: Shown, searcher: Searcher, audit: Audit, clock: Clock
+    def __init__(  # what it is made of
+        self,
+        fetcher: Fetcher,
+        shown: Shown,
+        searcher: Searcher,
+        *,
+        audit: Audit,
+        clock: Clock,
+        meter: WebMeter,
     ) -> None:
+        self._meter = meter
         self._fetcher = fetcher
         self._shown = shown
         self._searcher = searcher
@@ -52,6 +64,7 @@ class WebTools:
     ) -> FetchResponse:
         """The page at `url`, or why there is none."""
         rules = WebRules(settings, facts.session)
+        begun = self._clock.monotonic()
 
         async def told(hop: Url, outcome: Outcome, reason: str) -> None:
             await self._record(
@@ -66,9 +79,11 @@ class WebTools:
                 )
         except WebError as error:
             _log.info("fetch_failed", call_id=call_id, code=error.code)
+            self._meter.called(_FETCH, error.code, self._clock.monotonic() - begun)
             answer = FetchResponse(is_error=True, error_code=error.code)
-            answer.content.add().text.text = _told("web_fetch", error)
+            answer.content.add().text.text = _told(_FETCH, error)
             return answer
+        self._meter.called(_FETCH, _OK, self._clock.monotonic() - begun)
         return FetchResponse(content=content)
 
     async def search(
@@ -76,15 +91,18 @@ class WebTools:
     ) -> SearchResponse:
         """What is found for `query`, or why nothing is."""
         rules = WebRules(settings, facts.session)
+        begun = self._clock.monotonic()
         try:
             async with self._turn():
                 content = await self._searcher.search(query, settings, rules)
         except WebError as error:
             _log.info("search_failed", call_id=call_id, code=error.code)
             await self._record(facts, Outcome.FAILED, error.code, host=self._searcher.host)
+            self._meter.called(_SEARCH, error.code, self._clock.monotonic() - begun)
             answer = SearchResponse(is_error=True, error_code=error.code)
-            answer.content.add().text.text = _told("web_search", error)
+            answer.content.add().text.text = _told(_SEARCH, error)
             return answer
+        self._meter.called(_SEARCH, _OK, self._clock.monotonic() - begun)
         await self._record(facts, Outcome.ALLOWED, "", host=self._searcher.host)
         return SearchResponse(content=content)
 

@@ -266,6 +266,18 @@ async def test_a_server_that_never_answers_is_given_up(
     assert code == "url_not_accessible"
 
 
+async def test_calls_are_counted_by_what_became_of_them(server: Origin) -> None:
+    server.reply = pages({"/a": answer("hello", "text/plain")})
+    web = Web(server.port)
+    for path in ("/a", "/a", "/none"):
+        await web.fetch(f"http://a.example:{server.port}{path}")
+    for outcome, calls in (("ok", 2), ("url_not_accessible", 1)):
+        labels = {"tool": "web_fetch", "outcome": outcome}
+        assert web.registry.get_sample_value("drover_web_calls_total", labels) == calls
+    timed = {"tool": "web_fetch"}
+    assert web.registry.get_sample_value("drover_web_call_seconds_count", timed) == 3
+
+
 async def test_every_hop_is_in_the_audit_trail_without_its_query(server: Origin) -> None:
     server.reply = pages({"/a?key=secret": moved("/b"), "/b": answer("hello", "text/plain")})
     web = Web(server.port)
