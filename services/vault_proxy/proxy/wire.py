@@ -44,6 +44,7 @@ class Wire(asyncio.Protocol):
         self._ended = False
         self._lost: Exception | None = None
         self._gone = False
+        self._finished = False
         self._paused = False
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
@@ -182,6 +183,7 @@ class Wire(asyncio.Protocol):
             self._open.write(self._layer.farewell())
         if self._open.can_write_eof():
             self._open.write_eof()
+            self._finished = True
 
     # ---- the connection itself ----
 
@@ -211,7 +213,7 @@ class Wire(asyncio.Protocol):
     def close(self) -> None:
         """Closes once all is sent."""
         if self._transport is not None:
-            if self._layer is not None and not self._gone:
+            if self._layer is not None and not self._gone and not self._finished:
                 self._open.write(self._layer.farewell())
             self._transport.close()
 
