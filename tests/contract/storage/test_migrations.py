@@ -105,7 +105,9 @@ async def test_migrating_again_changes_nothing(url, schema):
     assert told == []
 
 
-async def test_database_of_the_first_release_keeps_its_data(schema, tmp_path):
+@pytest.mark.parametrize("service", sorted(file.stem for file in RELEASED.glob("*.sql")))
+async def test_database_of_the_first_release_keeps_its_data(service, tmp_path):
+    schema = SCHEMAS[service]
     path = tmp_path / "released.db"
     with sqlite3.connect(path) as file:
         file.executescript((RELEASED / f"{schema.service}.sql").read_text())
