@@ -62,7 +62,8 @@ class McpClient:
             return await self._service.Call(request, timeout=CALL_SECONDS)
         except grpc.RpcError as error:
             failure = from_rpc_error(error)
-            if _answered(error) and failure.reason is not Reason.INTERNAL:
+            told = _answered(error) and failure.reason is not Reason.INTERNAL
+            if told or failure.reason is Reason.UNIMPLEMENTED:
                 raise failure from error
             # Nobody has said that it was not sent.
             raise DroverError(
