@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
@@ -20,6 +20,8 @@ class WebSite:
     found: list[dict[str, str]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
+    # Answers wait for it, if there is one.
+    gate: threading.Event | None = None
 
     @property
     def url(self) -> str:
@@ -28,6 +30,7 @@ class WebSite:
 
     def forget(self) -> None:
         """As if it were new."""
+        self.gate = None
         for kept in (self.pages, self.found, self.asked, self.queries):
             kept.clear()
 
@@ -44,6 +47,8 @@ def running_web_site() -> Iterator[WebSite]:
                 self._answer("application/json", json.dumps({"results": site.found}))
                 return
             site.asked.append(self.path)
+            if site.gate is not None:
+                site.gate.wait(30)
             kind, body = site.pages.get(self.path, ("", ""))
             if kind == "location":
                 self.send_response(302)
@@ -57,11 +62,12 @@ def running_web_site() -> Iterator[WebSite]:
 
         def _answer(self, kind: str, body: str) -> None:
             data = body.encode()
-            self.send_response(200)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            with suppress(ConnectionError):  # whoever asked may be dead
+                self.send_response(200)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
 
         def log_message(self, *_: object) -> None:
             """Says nothing."""
