@@ -153,6 +153,8 @@ async def git_stage(place: Path) -> AsyncIterator[GitStage]:
         server = stack.enter_context(running_git_server(place / "git", tls=context))
         world.git_rules = RepositoryRules({HOST: server.url})
         world.git = RepositoryAccess(tokens)
+        # That others' tunnels there are not looked into opens none for those who have a repository.
+        world.opaque = [HOST]
         # Other ways to loopback are as closed as to any sandbox.
         world.private = ""
         async with proxied(world):

@@ -29,12 +29,17 @@ Headers = Sequence[tuple[bytes, bytes]]
 class Stream(Protocol):
     """Rewrites bytes as they pass, across the borders of chunks."""
 
+    @property
+    def holding(self) -> bool:
+        """Whether anything is held back. After a pause it should go on: see `finish`."""
+        ...
+
     def feed(self, chunk: bytes) -> bytes:
         """What may go on now; what could still be part of something is held back."""
         ...
 
     def finish(self) -> bytes:
-        """What was held back, at the end."""
+        """What was held back, at the end, or after a pause."""
         ...
 
 
@@ -190,7 +195,8 @@ class GitRules(Protocol):
     def judge(self, facts: SessionFacts, target: Target) -> Verdict | None:
         """`None` where the request is not git's business, and is judged as any other.
 
-        For a `CONNECT`: allowed where the session has a repository at that host and port.
+        For a `CONNECT`: allowed where the session has a repository at that host and port, and to be
+        terminated.
         """
         ...
 

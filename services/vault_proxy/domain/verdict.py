@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GitRoute:
-    """The request is git's, for a repository of the session: the git proxy has it."""
+    """The request is git's, for a repository of the session: the git proxy has it.
+
+    A tunnel that is opened for git alone has one, without a resource: it is never opaque.
+    """
 
     resource_id: str
     upstream: str

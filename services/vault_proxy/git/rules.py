@@ -42,7 +42,8 @@ class RepositoryRules:
             return None
         if target.method == "CONNECT":
             ours = any(_host(url) == host for _, url in _repositories(facts))
-            return Verdict() if ours else None
+            # To be looked into, whatever the host: what else is asked for in there is not git's.
+            return Verdict(git=GitRoute("", self._upstreams[host])) if ours else None
         # No decoding, no dots: what is spelt otherwise is another path.
         before, _, path = target.path.partition("/")
         owner, _, rest = path.partition("/")

@@ -238,12 +238,13 @@ class Connection:
             raise _mismatch("CONNECT and Host name different hosts")
         target = Target(_CONNECT, "https", host, port, "")
         asked = Asked(self._facts, target)
-        opaque, context = host in self._egress.opaque, None
+        context = None
         try:
             policy = await self._policy()
-            if (refusal := policy.decide(target).refusal) is not None:
-                return await self._refused(head, asked, refusal, None)
-            if not opaque:
+            verdict = policy.decide(target)
+            if verdict.refusal is not None:
+                return await self._refused(head, asked, verdict.refusal, None)
+            if host not in self._egress.opaque or verdict.git is not None:
                 context = self._egress.leaves.context(await policy.authority(), host)
         except DroverError:
             return await self._refused(head, asked, _NO_AUTHORITY, None)

@@ -116,7 +116,7 @@ def test_other_hosts_ports_and_schemes_are_no_repositorys(where):
 
 
 def test_a_tunnel_is_opened_to_hosts_of_the_sessions_repositories_alone():
-    assert judge("CONNECT", "") == Verdict()
+    assert judge("CONNECT", "") == Verdict(git=GitRoute("", "https://github.com"))
     assert judge("CONNECT", "", of=facts("https://git.corp/acme/docs")) is None
     assert judge("CONNECT", "", of=facts()) is None
     assert judge("GET", "/acme/tools/info/refs", FETCH, of=facts()) is None
