@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
     from services.vault_proxy.web.meter import WebMeter
     from services.vault_proxy.web.searching import Searcher
 
-AT_ONCE: Final = 32
-"""Calls of web tools that run at once in this process."""
+AT_ONCE: Final = 16
+"""Calls of web tools that run at once in this process: each may hold a file of 20 MiB."""
+
+OF_A_SESSION: Final = 4
+"""And those of one session."""
 
 _WAITING: Final = 256
 _FETCH: Final = "web_fetch"
@@ -57,6 +61,7 @@ class WebTools:
         self._audit = audit
         self._clock = clock
         self._free = asyncio.Semaphore(AT_ONCE)
+        self._of_sessions: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._waiting = 0
 
     async def fetch(
@@ -72,7 +77,7 @@ class WebTools:
             )
 
         try:
-            async with self._turn():
+            async with self._turn(facts.session_id):
                 fetched = await self._fetcher.fetch(url, rules, told)
                 content = await self._shown.page(
                     fetched.url, fetched.kind, fetched.body, settings.max_content_tokens
@@ -93,7 +98,7 @@ class WebTools:
         rules = WebRules(settings, facts.session)
         begun = self._clock.monotonic()
         try:
-            async with self._turn():
+            async with self._turn(facts.session_id):
                 content = await self._searcher.search(query, settings, rules)
         except WebError as error:
             _log.info("search_failed", call_id=call_id, code=error.code)
@@ -107,18 +112,21 @@ class WebTools:
         return SearchResponse(content=content)
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
+    async def _turn(self, session_id: str) -> AsyncIterator[None]:
+        """Waits until it is a call's turn. No session keeps all others waiting."""
         if self._waiting >= _WAITING:
             raise WebError(Code.TOO_MANY, "Too many pages are read at once here. Try again later.")
-        self._waiting += 1
-        try:
-            await self._free.acquire()
-        finally:
-            self._waiting -= 1
-        try:
+        mine = self._of_sessions.get(session_id)
+        if mine is None:
+            mine = self._of_sessions[session_id] = asyncio.Semaphore(OF_A_SESSION)
+        async with AsyncExitStack() as turn:
+            self._waiting += 1
+            try:
+                await turn.enter_async_context(mine)
+                await turn.enter_async_context(self._free)
+            finally:
+                self._waiting -= 1
             yield
-        finally:
-            self._free.release()
 
     async def _record(
         self,

@@ -13,8 +13,10 @@ from drover.agent.v1.tool_pb2 import WebSettings
 from drover.session.v1.session_pb2 import Session
 from services.vault_proxy.domain.audit import Kind, Outcome
 from services.vault_proxy.web import fetching
+from services.vault_proxy.web.tools import OF_A_SESSION
 from tests.doubles.certificates import Authority
-from tests.doubles.origin import Origin, origin
+from tests.doubles.hands_waiting import eventually
+from tests.doubles.origin import Origin, origin, read_request
 from tests.doubles.web_outside import (
     Web,
     always,
@@ -264,6 +266,33 @@ async def test_a_server_that_never_answers_is_given_up(
     server.talk = silence
     code, _ = await Web(server.port).fetch(f"http://a.example:{server.port}/")
     assert code == "url_not_accessible"
+
+
+async def test_a_session_waits_for_its_own_pages_and_keeps_nobody_else_waiting() -> None:
+    go, open_now, most = asyncio.Event(), 0, 0
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal open_now, most
+        asked = await read_request(reader)
+        open_now += 1
+        most = max(most, open_now)
+        if b"/slow" in asked.line:
+            await go.wait()
+        open_now -= 1
+        writer.write(answer("hello", "text/plain"))
+
+    async with origin() as server:
+        server.talk = slow
+        web, url = Web(server.port), f"http://a.example:{server.port}"
+        other = unrestricted()
+        other.id = "sesn_2"
+        async with asyncio.TaskGroup() as tasks:
+            mine = [tasks.create_task(web.fetch(f"{url}/slow")) for _ in range(20)]
+            await eventually(lambda: open_now == OF_A_SESSION)
+            assert (await web.fetch(f"{url}/", session=other))[0] == ""
+            go.set()
+        assert [task.result()[0] for task in mine] == [""] * 20
+        assert most == OF_A_SESSION + 1
 
 
 async def test_calls_are_counted_by_what_became_of_them(server: Origin) -> None:
