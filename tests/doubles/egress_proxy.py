@@ -238,14 +238,14 @@ class Sandbox:
         return Answered(response.status_code, response.reason.decode(), fields, body)
 
     async def _event(self) -> object:
-        while (event := self._h11.next_event()) is h11.NEED_DATA:
-            data = await self.reader.read(1 << 16)
-            if not data and self._h11.their_state is not h11.SEND_BODY:
-                raise ConnectionError
-            try:
+        try:
+            while (event := self._h11.next_event()) is h11.NEED_DATA:
+                data = await self.reader.read(1 << 16)
+                if not data and self._h11.their_state is not h11.SEND_BODY:
+                    raise ConnectionError
                 self._h11.receive_data(data)
-            except h11.RemoteProtocolError as error:
-                raise ConnectionError from error
+        except h11.RemoteProtocolError as error:
+            raise ConnectionError from error
         if isinstance(event, h11.ConnectionClosed):
             raise ConnectionError
         return event
@@ -260,11 +260,18 @@ class Sandbox:
         return await self.answer()
 
     async def secure(
-        self, name: str | None, *, checked: bool = True, authority: Authority | None = None
+        self,
+        name: str | None,
+        *,
+        checked: bool = True,
+        authority: Authority | None = None,
+        version: ssl.TLSVersion | None = None,
     ) -> ssl.SSLObject:
         """Goes on in TLS; trusts the session's authority alone, or another."""
         trusted = authority or self._authority
         context = ssl.create_default_context(cadata=trusted.certificate)
+        if version is not None:
+            context.minimum_version = context.maximum_version = version
         if name is None or not checked:
             context.check_hostname = False
         await self.writer.start_tls(context, server_hostname=name)

@@ -21,7 +21,7 @@ from services.vault_proxy.proxy.body import (
     chunk,
 )
 from services.vault_proxy.proxy.egress import Asked
-from services.vault_proxy.proxy.tunnel import tunnel
+from services.vault_proxy.proxy.tunnel import PAUSE, tunnel
 from services.vault_proxy.proxy.wire import LateError, LostError
 
 if TYPE_CHECKING:
@@ -164,6 +164,7 @@ class Exchange:
             repeatable = self._head.method in _REPEATABLE and not self._head.has_body
             if not (repeatable and upstream.reused):
                 raise self._broken("closed the connection without an answer") from None
+        upstream.wire.abort()
         upstream = await self._egress.upstreams.get(self._way.place, fresh=True)
         try:
             return await self._ask(upstream, beginning)
@@ -265,7 +266,7 @@ class Exchange:
         if not (incoming.done or upstream.wire.waiting):
             self._client.write(beginning)  # the body may be long in coming
             beginning = b""
-        await self._pass_down(beginning, incoming, chunked=chunked)
+        await self._pass_down(beginning, incoming, upstream.wire, chunked=chunked)
         # a body where there is none to be would be taken for the next answer
         odd = answer.status in _BODILESS and (answer.chunked or bool(answer.length))
         return keep, incoming.done and answer.keep and told.body is None and not odd
@@ -287,7 +288,9 @@ class Exchange:
             framing += b"Connection: keep-alive\r\n"
         return keep, chunked, framing
 
-    async def _pass_down(self, beginning: bytes, incoming: Incoming, *, chunked: bool) -> None:
+    async def _pass_down(
+        self, beginning: bytes, incoming: Incoming, server: Wire, *, chunked: bool
+    ) -> None:
         """Sends what there is of the beginning together with the first piece."""
         stream = None if isinstance(incoming, Nothing) else self._way.redaction()
         client, limits, time = self._client, self._limits, self._loop.time
@@ -299,6 +302,12 @@ class Exchange:
                     client.write(beginning + (chunk(piece) if chunked else piece))
                     beginning = b""
                     await client.drain(time() + limits.piece_seconds)
+                if stream is None or not stream.holding or incoming.done:
+                    continue
+                if await _pauses(server, time()):
+                    piece = stream.finish()
+                    client.write(beginning + (chunk(piece) if chunked else piece))
+                    beginning = b""
         except RefusedError as error:  # its framing: too late to tell
             raise LostError from error
         if stream is not None and (piece := stream.finish()):
@@ -339,6 +348,14 @@ class Exchange:
 
 class _ServerGoneError(Exception):
     """The server takes no more of a body."""
+
+
+async def _pauses(server: Wire, now: float) -> bool:
+    """Whether the server sends nothing for a moment, so that what is held back should go on."""
+    try:
+        return not server.waiting and not await server.more(now + PAUSE)
+    except LateError:
+        return True
 
 
 def _request_body(head: RequestHead, client: Wire) -> Incoming:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from services.vault_proxy.proxy.limits import Limits
     from services.vault_proxy.proxy.wire import Wire
 
-_PAUSE: Final = 0.2
+PAUSE: Final = 0.05
 """Seconds after which what could be the beginning of a value is taken for the end of a message."""
 
 
@@ -79,7 +79,7 @@ async def _pass(
         now = asyncio.get_running_loop().time()
         try:
             piece = await source.some(
-                PIECE, now + _PAUSE if held else last.at + limits.tunnel_seconds
+                PIECE, now + PAUSE if held else last.at + limits.tunnel_seconds
             )
         except LateError:
             if held and stream is not None:

@@ -43,7 +43,7 @@ class Wire(asyncio.Protocol):
         self._buffer = bytearray()
         self._ended = False
         self._lost: Exception | None = None
-        self._gone = False
+        self._gone = self._closing = False
         self._finished = False
         self._paused = False
         self._reader: asyncio.Future[None] | None = None
@@ -110,7 +110,7 @@ class Wire(asyncio.Protocol):
     @property
     def idle(self) -> bool:
         """Whether it is open both ways, with nothing come in."""
-        return not (self._ended or self._buffer)
+        return not (self._ended or self._closing or self._buffer)
 
     @property
     def gone(self) -> bool:
@@ -158,7 +158,7 @@ class Wire(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Sends, without waiting. Raises `LostError`."""
-        if self._gone:
+        if self._gone or self._closing:
             raise LostError from self._lost
         self._open.write(data if self._layer is None else self._layer.encrypted(data))
 
@@ -177,7 +177,7 @@ class Wire(asyncio.Protocol):
 
     def finish(self) -> None:
         """Says that no more will be sent; more may be read."""
-        if self._gone:
+        if self._gone or self._closing:
             return
         if self._layer is not None:
             self._open.write(self._layer.farewell())
@@ -212,13 +212,15 @@ class Wire(asyncio.Protocol):
 
     def close(self) -> None:
         """Closes once all is sent."""
-        if self._transport is not None:
+        if self._transport is not None and not self._closing:
+            self._closing = True
             if self._layer is not None and not self._gone and not self._finished:
                 self._open.write(self._layer.farewell())
             self._transport.close()
 
     def abort(self) -> None:
         """Closes at once: whoever waits for more learns that something broke."""
+        self._closing = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -268,12 +270,16 @@ class Wire(asyncio.Protocol):
         if layer.over:
             return
         try:
-            self._ended = layer.decrypt(data, self._buffer) or self._ended
+            over = layer.decrypt(data, self._buffer)
         except ssl.SSLError as error:
             self._ended, self._lost = True, error
             self.abort()
+            return
         if answer := layer.outgoing.read():
             self._open.write(answer)
+        if over:  # nobody goes on to read who says so
+            self._ended = True
+            self.close()
 
 
 class _Layer:
