@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from catalogue.hosts import Host, parse_host
 from drover.session.v1 import session_pb2
@@ -126,3 +128,31 @@ def test_a_repository_of_a_host_that_the_operator_has_dropped_leads_nowhere():
     of = facts("https://old.corp/acme/tools")
     assert judge("CONNECT", "", host="old.corp", of=of) is None
     assert judge("GET", "/acme/tools/info/refs", FETCH, host="old.corp", of=of) is None
+
+
+_PIECES = st.sampled_from(
+    [
+        *("acme", "tools", "Docs", ".git", "info", "refs", "git-upload-pack", "git-receive-pack"),
+        *("acme/tools/", "info/refs", "/", "//", "..", "%2f", ";", "?", "#", "\\", "\0", "x"),
+    ]
+)
+_QUERIES = st.sampled_from(["", FETCH, PUSH, "service=git-upload-archive", f"{FETCH}&", "x"])
+
+
+@given(
+    st.sampled_from(["GET", "POST", "HEAD", "PUT", "get"]),
+    st.lists(_PIECES, max_size=9).map("".join),
+    _QUERIES,
+)
+def test_no_other_spelling_leads_to_the_upstream(method: str, path: str, query: str) -> None:
+    route = judge(method, f"/{path}", query)
+    known = path.startswith(("acme/tools/", "acme/tools.git/"))
+    below = path.removeprefix("acme/tools").removeprefix(".git").removeprefix("/")
+    asked = (method, below, query)
+    expected = known and asked in {
+        ("GET", "info/refs", FETCH),
+        ("GET", "info/refs", PUSH),
+        ("POST", "git-upload-pack", ""),
+        ("POST", "git-receive-pack", ""),
+    }
+    assert (route is not None) == expected
