@@ -151,6 +151,7 @@ class World:
     ) -> SessionFacts:
         """A session whose agent has the one server `srv`."""
         told = Session(id=session, vault_ids=vaults)
+        told.environment.cloud.networking.unrestricted.SetInParent()
         told.agent.mcp_servers.append(ServerOfAgent(name="srv", url=url))
         return SessionFacts("wrkspc_1", "hand_1", told)
 

@@ -13,6 +13,7 @@ class OneSession(SessionServiceServicer):
 
     def __init__(self) -> None:
         self.session = Session(id="sesn_1", status=SESSION_STATUS_IDLE)
+        self.session.environment.cloud.networking.unrestricted.SetInParent()
 
     def add_server(self, name: str, url: str) -> None:
         """Has its agent have an MCP server."""

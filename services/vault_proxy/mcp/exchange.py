@@ -21,6 +21,8 @@ class Fault(StrEnum):
     """Nobody answers at the server's address."""
     FORBIDDEN = "address_not_allowed"
     """The server's name leads to where nothing may be reached."""
+    NOT_ALLOWED = "host_not_allowed"
+    """The session's networking does not let it reach the server."""
     UNAUTHENTICATED = "authentication_failed"
     """The server wants another credential than it gets, or the credential cannot be had."""
     NO_TOKEN = "token_endpoint_failed"  # noqa: S105

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from services.vault_proxy.mcp.meter import McpMeter
     from services.vault_proxy.oauth.tokens import Refreshed
 
-_DENIED: Final = frozenset({Fault.FORBIDDEN, Fault.UNAUTHENTICATED})
+_DENIED: Final = frozenset({Fault.FORBIDDEN, Fault.NOT_ALLOWED, Fault.UNAUTHENTICATED})
 _PORTS: Final = {"https": 443, "http": 80}
 
 

@@ -15,6 +15,7 @@ from catalogue.hosts import HostError, parse_url
 from chassis.errors import DroverError, Reason
 from drover.event.v1 import content_pb2
 from drover.vault.v1.credential_proxy_service_pb2 import CallResponse, ListToolsResponse
+from services.vault_proxy.domain.networking import networking_of
 from services.vault_proxy.mcp import content, tools
 from services.vault_proxy.mcp.arguments import parsed
 from services.vault_proxy.mcp.bearer import SessionBearer
@@ -119,6 +120,9 @@ class McpServers:
     async def _asked(self, facts: SessionFacts, server: str, wish: _Wish[_T]) -> _T:
         """One request, with its record. Raises `McpError`, `MCPError` and `DroverError`."""
         url = _url(facts, server)
+        if (closed := _closed(facts, url)) is not None:
+            await self._records.request(facts, url, wish.method, None, closed.fault)
+            raise McpError(closed)
         credential = await self._credential(facts, server, url)
         started = time.monotonic()
         reason = "interrupted"
@@ -238,6 +242,18 @@ def _url(facts: SessionFacts, server: str) -> str:
             query = f"?{url.query}" if url.query else ""
             return f"{url.scheme}://{url.host.with_port(url.port, url.scheme)}{url.path}{query}"
     raise DroverError(Reason.NOT_FOUND, f"the session has no MCP server named {server}")
+
+
+def _closed(facts: SessionFacts, url: str) -> Failure | None:
+    """What the session's networking has against the server: that was asked when it was made, too.
+
+    `allow_mcp_servers` opens them all, named by an address or not.
+    """
+    networking = networking_of(facts.session, {})
+    if networking.readable and networking.servers_allowed:
+        return None
+    refusal = networking.refusal(parse_url(url).host)
+    return None if refusal is None else Failure(Fault.NOT_ALLOWED, refusal.message)
 
 
 def _failed(text: str) -> CallResponse:

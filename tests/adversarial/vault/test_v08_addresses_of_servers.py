@@ -118,3 +118,34 @@ async def test_a_port_that_no_operator_opened_is_closed(world: World) -> None:
     error = await _refused(world, "http://outside.example.com:6379/mcp")
     assert error.error_code == "mcp_connection_failed"
     assert "port 6379" in error.message
+
+
+@pytest.mark.parametrize(
+    ("listed", "all_servers", "reached"),
+    [((), False, False), ((), True, True), (("localhost.example.com",), False, True)],
+)
+async def test_limited_networking_holds_for_servers(
+    world: World, server: McpServer, listed: tuple[str, ...], all_servers: bool, reached: bool
+) -> None:
+    facts = world.facts(server.url().replace("127.0.0.1", "localhost.example.com"))
+    limited = facts.session.environment.cloud.networking.limited
+    limited.allowed_hosts.extend(listed)
+    limited.allow_mcp_servers = all_servers
+    if reached:
+        await world.servers.call(facts, "srv", "echo", "{}", "c")
+        assert world.trail.reasons() == [("tools/call", "")]
+        return
+    with pytest.raises(DroverError, match="allow_mcp_servers"):
+        await world.servers.call(facts, "srv", "echo", "{}", "c")
+    assert world.trail.reasons() == [("tools/call", "host_not_allowed")]
+    assert not server.report()["seen"]
+
+
+async def test_networking_that_cannot_be_read_opens_nothing(
+    world: World, server: McpServer
+) -> None:
+    facts = world.facts(server.url())
+    facts.session.environment.Clear()
+    with pytest.raises(DroverError, match="networking is not known"):
+        await world.servers.call(facts, "srv", "echo", "{}", "c")
+    assert not server.report()["seen"]
