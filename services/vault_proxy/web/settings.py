@@ -6,9 +6,9 @@ import secrets
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
-from chassis.errors import CannotStartError
+from chassis.secret import Secret
 from chassis.settings import SecretText, Settings
 from services.vault_proxy.web.content import Shown
 from services.vault_proxy.web.fetching import Fetcher
@@ -40,12 +40,34 @@ class SearchSettings(Settings):
     )
     search_url: str = Field(
         default="",
+        validate_default=True,
         description="Where the search provider is, as http://searxng.internal:8888; brave has a "
         "default. It is reached whatever the rules about addresses say.",
     )
     search_api_key: SecretText = Field(
-        default=None, description="The search provider's key; searxng may do without."
+        default=None,
+        validate_default=True,
+        description="The search provider's key; searxng may do without.",
     )
+
+    @field_validator("search_url")
+    @classmethod
+    def _is_given(cls, value: str, info: ValidationInfo) -> str:
+        if value and not _is_url(value):
+            msg = "must be an http or https URL, without a query"
+            raise ValueError(msg)
+        if not value and info.data.get("search_provider") == "searxng":
+            msg = "must say where SearXNG is, which DROVER_SEARCH_PROVIDER names"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("search_api_key")
+    @classmethod
+    def _is_known(cls, value: Secret | None, info: ValidationInfo) -> Secret | None:
+        if value is None and info.data.get("search_provider") == "brave":
+            msg = "must be the token of a subscription, which brave wants"
+            raise ValueError(msg)
+        return value
 
     def web_tools(
         self,
@@ -56,10 +78,7 @@ class SearchSettings(Settings):
         clock: Clock,
         registry: CollectorRegistry,
     ) -> WebTools:
-        """The web tools, with their way out, and the one to what the operator himself has named.
-
-        Raises `CannotStartError`.
-        """
+        """The web tools, with their way out, and the one to what the operator himself has named."""
         return WebTools(
             Fetcher(outbound),
             Shown(PageReader(), lambda: secrets.token_hex(_MARK_BYTES)),
@@ -70,18 +89,9 @@ class SearchSettings(Settings):
         )
 
     def _provider(self, outbound: Outbound) -> SearchProvider | None:
-        if self.search_url and not _is_url(self.search_url):
-            msg = "DROVER_SEARCH_URL must be an http or https URL"
-            raise CannotStartError(msg)
-        if self.search_provider == "brave":
-            if self.search_api_key is None:
-                msg = "DROVER_SEARCH_PROVIDER is brave, which needs DROVER_SEARCH_API_KEY"
-                raise CannotStartError(msg)
+        if self.search_provider == "brave" and self.search_api_key is not None:
             return BraveSearch(outbound, self.search_url or brave.URL, self.search_api_key)
         if self.search_provider == "searxng":
-            if not self.search_url:
-                msg = "DROVER_SEARCH_PROVIDER is searxng, which needs DROVER_SEARCH_URL"
-                raise CannotStartError(msg)
             return SearxngSearch(outbound, self.search_url, self.search_api_key)
         return None
 
