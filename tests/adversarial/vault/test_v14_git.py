@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from drover.hands.v1.hands_service_pb2 import VERDICT_CANCELLED
 from tests.doubles.git_server import Repository, git
 from tests.doubles.git_world import HOST, GitStage, git_stage
 from tests.doubles.hands_stack import KINDS, HandsStack, Sandboxes, chosen, text
@@ -304,3 +305,24 @@ async def test_a_workspace_that_is_there_is_not_cloned_into_again(
     before = len(stage.server.requests)
     assert await hands.bash("ls tools; ls other", session_id="sesn_4") == "mine\na.txt"
     assert len(stage.server.requests) == before
+
+
+async def test_a_call_that_is_cancelled_does_not_wait_for_the_clone_which_goes_on(
+    hands: HandsStack, stage: GitStage
+) -> None:
+    stage.session("sesn_6", "acme/tools", token=TOKEN)
+    stage.server.holding.clear()
+    stage.server.gate.clear()
+    stage.server.held = "/git-upload-pack"
+    try:
+        call = asyncio.create_task(
+            hands.run("bash", command="echo on", session_id="sesn_6", call_id="sevt_6")
+        )
+        assert await asyncio.to_thread(stage.server.holding.wait, 20)
+        await hands.executor.cancel("sesn_6", 1, ["sevt_6"])
+        assert (await call).verdict == VERDICT_CANCELLED
+        assert hands.pool.mounts.busy("sesn_6")
+    finally:
+        stage.server.held = ""
+        stage.server.gate.set()
+    assert await hands.bash("cat tools/src/deep/b.txt", session_id="sesn_6") == "b"
