@@ -38,7 +38,7 @@ from services.vault_proxy.grants.authority import Authorities
 from services.vault_proxy.grants.giving import Giving, Leftovers
 from services.vault_proxy.grants.known import KnownSessions
 from services.vault_proxy.grants.sessions import GrantedSessions
-from services.vault_proxy.mcp.connection import quiet
+from services.vault_proxy.mcp.greeting import quiet
 from services.vault_proxy.mcp.meter import McpMeter
 from services.vault_proxy.mcp.probe import LiveProbe
 from services.vault_proxy.mcp.records import Records

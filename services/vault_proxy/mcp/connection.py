@@ -1,57 +1,29 @@
-"""One session's connection to one MCP server: the protocol's version agreed on, calls side by side.
-
-Streamable HTTP is tried first, in the newest version that both know, then the older transport.
-"""
+"""One session's connection to one MCP server: calls side by side, each with its own fate."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import httpx2
 import mcp_types as types
-import structlog
 from mcp import Client, MCPError
-from mcp.client.sse import sse_client
-from mcp.client.streamable_http import streamable_http_client
 from pydantic import TypeAdapter, ValidationError
 
-from services.vault_proxy.mcp.exchange import (
-    Exchange,
-    Failure,
-    Fault,
-    McpError,
-    exchanging,
-)
-from services.vault_proxy.mcp.transport import ServerTransport
-from services.vault_proxy.outbound import Timeouts
+from services.vault_proxy.mcp.exchange import Exchange, Failure, Fault, McpError, exchanging
+from services.vault_proxy.mcp.greeting import meaning
 
 if TYPE_CHECKING:
+    from services.vault_proxy.mcp.greeting import Greeter
     from services.vault_proxy.mcp.limits import Limits
-    from services.vault_proxy.mcp.transport import Bearer
-    from services.vault_proxy.outbound import Outbound
 
 _T = TypeVar("_T")
-_OLDER: Final = frozenset({400, 404, 405})
-"""What a server of the older transport answers to a message at its URL (2025-11-25, transports)."""
-_NAME: Final = "drover"
 _RESULT: Final[TypeAdapter[types.CallToolResult | types.InputRequiredResult]] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
-_LOUD: Final = ("mcp", "client", "httpx2", "httpcore2")
-_log = structlog.get_logger("vault_proxy.mcp")
 _ROUND: Final = (0.05, 0.1, 0.2, 0.25)
-
-
-def quiet() -> None:
-    """Keeps the libraries' log lines out of ours: they quote messages as they are, both ways."""
-    for name in _LOUD:
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 class Connection:
@@ -61,17 +33,9 @@ class Connection:
     call. A connection that has `ended` is of no more use.
     """
 
-    def __init__(
-        self,
-        url: str,
-        outbound: Outbound,
-        bearer: Bearer,
-        limits: Limits,
-    ) -> None:
+    def __init__(self, greeter: Greeter, limits: Limits) -> None:
         loop = asyncio.get_running_loop()
-        self._url = url
-        self._outbound = outbound
-        self._bearer = bearer
+        self._greeter = greeter
         self._limits = limits
         self._client: Client | None = None
         self._one_stream = False
@@ -98,7 +62,7 @@ class Connection:
                 await self._serve(greeting)
         except Exception as error:  # noqa: BLE001  # the library raises of every kind, in groups
             if not self._opened.done():
-                self._opened.set_exception(McpError(_meaning(greeting, error)))
+                self._opened.set_exception(McpError(meaning(greeting, error)))
         finally:
             if not self._opened.done():
                 failure = Failure(Fault.UNREACHABLE, "the connection was closed")
@@ -223,67 +187,11 @@ class Connection:
     async def _serve(self, greeting: Exchange) -> None:
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(self._limits.greet_seconds):
-                self._client = await self._greeted(stack, greeting)
+                self._client, self._one_stream = await self._greeter.greeted(stack, greeting)
             self._opened.set_result(None)
             await self._closing.wait()
             async with asyncio.timeout(self._limits.close_seconds):
                 await stack.aclose()
-
-    async def _greeted(self, stack: AsyncExitStack, greeting: Exchange) -> Client:
-        client = await stack.enter_async_context(self._http())
-        transport = streamable_http_client(
-            self._url, http_client=client, max_sse_event_size=self._limits.answer_bytes
-        )
-        try:
-            return await stack.enter_async_context(self._protocol(transport, "auto"))
-        except Exception:
-            if greeting.over or greeting.statuses.get("initialize") not in _OLDER:
-                raise
-        older = sse_client(self._url, httpx_client_factory=self._standing)
-        self._one_stream = True
-        return await stack.enter_async_context(self._protocol(older, "legacy"))
-
-    def _protocol(self, transport: Any, mode: str) -> Client:  # noqa: ANN401  # the library's
-        return Client(
-            transport,
-            mode=mode,
-            client_info=types.Implementation(name=_NAME, version=_version()),
-            cache=None,
-        )
-
-    def _standing(
-        self,
-        headers: dict[str, str] | None = None,
-        timeout: httpx2.Timeout | None = None,
-        auth: httpx2.Auth | None = None,
-    ) -> httpx2.AsyncClient:
-        """What the older transport makes its client with; time limits are ours."""
-        del headers, timeout, auth
-        return self._http(standing=True)
-
-    def _http(self, *, standing: bool = False) -> httpx2.AsyncClient:
-        """A client with connections of its own, to this server alone.
-
-        `standing`: its one answer is open for as long as the connection lives.
-        """
-        limits = self._limits
-        idle = limits.call_seconds + limits.unused_seconds if standing else limits.idle_seconds
-        return self._outbound.client(
-            timeouts=Timeouts(limits.connect_seconds, idle, limits.connect_seconds),
-            transport=ServerTransport(
-                self._outbound.transport(),
-                httpx2.URL(self._url),
-                self._bearer,
-                limits,
-            ),
-        )
-
-
-def _version() -> str:
-    try:
-        return metadata.version("drover")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 async def _outcome(asking: Coroutine[Any, Any, _T]) -> _T | Exception:
@@ -292,24 +200,6 @@ async def _outcome(asking: Coroutine[Any, Any, _T]) -> _T | Exception:
         return await asking
     except Exception as error:  # noqa: BLE001
         return error
-
-
-def _meaning(greeting: Exchange, error: Exception) -> Failure:
-    """Why a connection did not come about."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, RuntimeError) and "protocol version" in str(error):
-        return Failure(Fault.REFUSED, "the server speaks no version of MCP that is spoken here")
-    if (failure := greeting.failure) is not None:
-        # Nothing that a server does or forgets while it greets is a call's outcome.
-        heard = failure.fault in {Fault.BROKEN, Fault.GONE}
-        return replace(failure, fault=Fault.UNREACHABLE) if heard else failure
-    if isinstance(error, TimeoutError):
-        return Failure(Fault.UNREACHABLE, "the server did not greet in time")
-    if isinstance(error, MCPError):
-        return Failure(Fault.REFUSED, f"the server refuses to talk: {error.message}"[:500])
-    _log.warning("mcp_greeting_failed", error=type(error).__name__)
-    return Failure(Fault.REFUSED, "the server does not speak MCP")
 
 
 def _broken(exchange: Exchange, error: Exception | None = None) -> Failure:

@@ -12,6 +12,7 @@ from chassis.errors import DroverError, Reason
 from drover.vault.v1 import credential_pb2 as pb
 from services.vault_proxy.mcp.connection import Connection
 from services.vault_proxy.mcp.exchange import Exchange, Failure, Fault, McpError
+from services.vault_proxy.mcp.greeting import Greeter
 from services.vault_proxy.oauth.endpoint import ExchangeError, ExchangeRefusedError
 from services.vault_proxy.oauth.tokens import NoLongerThereError
 
@@ -102,7 +103,8 @@ class LiveProbe:
     async def _tried(self, credential: OauthCredential) -> Failure | None:
         """What goes wrong with the token that is stored, on a connection made for this alone."""
         bearer = _Fixed(credential.access_token)
-        connection = Connection(credential.server_url, self._outbound, bearer, self._limits)
+        greeter = Greeter(credential.server_url, self._outbound, bearer, self._limits)
+        connection = Connection(greeter, self._limits)
         running = self._task_group.create_task(connection.run(self._task_group))
         exchange = Exchange()
         try:

@@ -21,6 +21,7 @@ from services.vault_proxy.mcp.arguments import parsed
 from services.vault_proxy.mcp.bearer import SessionBearer
 from services.vault_proxy.mcp.connection import Connection
 from services.vault_proxy.mcp.exchange import Exchange, Failure, Fault, McpError
+from services.vault_proxy.mcp.greeting import Greeter
 from services.vault_proxy.mcp.pool import Connections, Whose
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ class McpServers:
         self._meter = meter
         self._limits = limits
         self._connections = Connections(
-            lambda whose, bearer: Connection(whose.url, outbound, bearer, limits), tasks, limits
+            lambda whose, bearer: Connection(Greeter(whose.url, outbound, bearer, limits), limits),
+            tasks,
+            limits,
         )
         meter.watch(self._connections.__len__)
 
