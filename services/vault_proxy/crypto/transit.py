@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
 
 import hvac
 import requests
-from hvac.exceptions import Forbidden, InvalidRequest, VaultError
+from hvac.exceptions import Forbidden, InvalidPath, InvalidRequest, VaultError
 
-from chassis.errors import CannotStartError
+from chassis.errors import CannotStartError, DroverError, Reason
 from chassis.secret import Secret
 from services.vault_proxy.crypto.provider import unavailable, unfit
 from services.vault_proxy.domain.sealed import WrappedKey
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 NAME: Final = "transit"
 _SECONDS: Final = 5.0
 _VERSIONED: Final = "vault:v"
-
-T = TypeVar("T")
+_AT_ONCE: Final = 8
 
 
 class TransitKeys:
@@ -65,6 +65,8 @@ class TransitKeys:
             namespace=namespace or None,
         )
         self._key, self._mount, self._seconds = key, mount, seconds
+        # Its own: while the engine is slow nobody else is to wait for a thread.
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="transit")
         self._token, self._token_file = token, token_file
         self._client.token = self._read_token()
 
@@ -91,19 +93,20 @@ class TransitKeys:
         """Has the engine decrypt; which version, the wrapped key says."""
         text = wrapped.blob.decode("ascii", "replace")
         version, _, _ = text.removeprefix(_VERSIONED).partition(":")
-        if self._named(version) != wrapped.key:
+        _, key, named = f"{wrapped.key}::".split(":")[:3]
+        if version != named or not key:
             raise unfit(wrapped.key)
         try:
             found = await self._ask(
                 lambda engine: engine.decrypt_data(
-                    self._key,
+                    key,  # another one than now, if the setting was changed
                     ciphertext=text,
                     associated_data=_base64(context),
                     mount_point=self._mount,
                 )
             )
             return base64.b64decode(str(_field(found, "plaintext")), validate=True)
-        except (InvalidRequest, binascii.Error):
+        except (_RefusedError, binascii.Error):
             raise unfit(wrapped.key) from None
 
     async def renew(self) -> str:
@@ -124,14 +127,22 @@ class TransitKeys:
             raise CannotStartError(msg) from error
 
     async def _ask(self, call: Callable[[Any], Any]) -> Any:  # noqa: ANN401  # hvac has no types
-        """One request, within seconds. Raises UNAVAILABLE; of hvac's, `InvalidRequest` only."""
+        """One request, within seconds. Raises UNAVAILABLE, and `_RefusedError` for a bad one.
+
+        What the engine says itself is not passed on: it may quote the request.
+        """
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(2 * self._seconds):
-                return await asyncio.to_thread(self._answered, call)
+                return await loop.run_in_executor(self._threads, self._answered, call)
         except InvalidRequest:
-            raise
+            raise _RefusedError from None
+        except Forbidden:
+            raise unavailable(NAME, "does not take the token, or its policy") from None
+        except InvalidPath:
+            where = f"has no key {self._key!r} under {self._mount!r}"
+            raise unavailable(NAME, where) from None
         except (VaultError, requests.RequestException, TimeoutError, CannotStartError) as error:
-            # The engine's own words may quote the request.
             raise unavailable(NAME, f"does not answer ({type(error).__name__})") from None
 
     def _answered(self, call: Callable[[Any], Any]) -> Any:  # noqa: ANN401
@@ -141,6 +152,17 @@ class TransitKeys:
         except Forbidden:
             self._client.token = self._read_token()
             return call(engine)
+
+
+class _RefusedError(DroverError):
+    """The engine took the request for a bad one."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Reason.INTERNAL,
+            f"the key provider {NAME!r} refuses what it is asked: is its key of the type "
+            "aes256-gcm96?",
+        )
 
 
 def _field(answer: object, name: str) -> object:

@@ -116,7 +116,7 @@ async def test_renewed_token_is_read_from_its_file(transit: Transit, tmp_path: P
     file = tmp_path / "token"
     file.write_text("hvs.expired\n")
     provider = TransitKeys(transit.url, "drover", token_file=file)
-    with pytest.raises(DroverError, match="does not answer"):
+    with pytest.raises(DroverError, match="does not take the token"):
         await provider.current()
     file.write_text(f"{TOKEN}\n")
     assert await provider.current() == "transit:drover:1"
@@ -129,6 +129,32 @@ async def test_key_of_another_record_does_not_unwrap(transit: Transit) -> None:
     with pytest.raises(DroverError) as refused:
         await provider.unwrap(wrapped, b"elsewhere")
     assert refused.value.reason is Reason.INTERNAL
+
+
+async def test_secrets_open_after_another_key_of_the_engine_was_chosen(transit: Transit) -> None:
+    wrapped = await keys(transit).wrap(b"k" * 32, b"place")
+    other = TransitKeys(transit.url, "other", token=Secret(TOKEN))
+    assert await other.unwrap(wrapped, b"place") == b"k" * 32
+    assert any(path.endswith("/decrypt/drover") for path in transit.requests)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "says"),
+    [
+        (400, Reason.INTERNAL, "aes256-gcm96"),
+        (404, Reason.UNAVAILABLE, "has no key 'drover' under 'transit'"),
+        (403, Reason.UNAVAILABLE, "does not take the token"),
+        (302, Reason.UNAVAILABLE, "answers what is no answer"),
+    ],
+)
+async def test_what_is_wrong_with_the_engine_is_said_in_words_of_ours(
+    transit: Transit, status: int, reason: Reason, says: str
+) -> None:
+    transit.status = status
+    with pytest.raises(DroverError, match=says) as refused:
+        await keys(transit).wrap(b"k" * 32, b"place")
+    assert refused.value.reason is reason
+    assert "as the test says" not in refused.value.message
 
 
 def test_provider_without_a_token_does_not_start() -> None:
