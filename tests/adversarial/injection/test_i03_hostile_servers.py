@@ -138,11 +138,12 @@ async def test_a_server_that_asks_back_gets_no_answer(patient: World, server: Mc
     assert server.runs("ask") == 1
 
 
-async def test_a_list_without_end_is_no_list(patient: World, server: McpServer) -> None:
+async def test_a_list_without_end_is_no_list(server: McpServer) -> None:
     server.offer(endless=True)
     try:
-        with pytest.raises(DroverError, match="more than 100 pages") as refused:
-            await patient.servers.list_tools(patient.facts(server.url()), "srv")
+        async with mcp_world(server.port, limits=replace(QUICK, pages=5, idle_seconds=5)) as world:
+            with pytest.raises(DroverError, match="more than 5 pages") as refused:
+                await world.servers.list_tools(world.facts(server.url()), "srv")
     finally:
         server.offer(endless=False)
     assert refused.value.error_code == "mcp_connection_failed"

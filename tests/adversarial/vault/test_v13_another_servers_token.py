@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from chassis.errors import DroverError
+from services.vault_proxy.mcp.limits import Limits
 from tests.doubles.mcp_server import McpServer, running_mcp_server
 from tests.doubles.mcp_world import World, mcp_world
 
@@ -95,12 +96,14 @@ async def test_a_vault_that_the_session_does_not_have_is_not_used(
 
 
 async def test_a_server_that_names_another_host_for_messages_gets_no_token_there(
-    world: World, servers: tuple[McpServer, McpServer]
+    servers: tuple[McpServer, McpServer],
 ) -> None:
     first, _ = servers
-    world.names["other.example.com"] = "127.0.0.1"
-    world.bearer(first.fault("/elsewhere"), TOKEN)
-    assert await _failed(world, first.fault("/elsewhere")) == "mcp_connection_failed"
+    first.forget()
+    async with mcp_world(first.port, first.faults_port, limits=Limits(greet_seconds=3)) as world:
+        world.names["other.example.com"] = "127.0.0.1"
+        world.bearer(first.fault("/elsewhere"), TOKEN)
+        assert await _failed(world, first.fault("/elsewhere")) == "mcp_connection_failed"
     assert {one["path"] for one in first.report()["faults"]} == {"/elsewhere"}
 
 
