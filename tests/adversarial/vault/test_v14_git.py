@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import pytest_asyncio
@@ -307,22 +307,45 @@ async def test_a_workspace_that_is_there_is_not_cloned_into_again(
     assert len(stage.server.requests) == before
 
 
+@pytest_asyncio.fixture(loop_scope="module")
+async def held(stage: GitStage) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """No packs come of the host until its gate is open; waits until it is asked for one."""
+    server = stage.server
+    server.holding.clear()
+    server.gate.clear()
+    server.held = "/git-upload-pack"
+
+    async def asked() -> None:
+        assert await asyncio.to_thread(server.holding.wait, 20)
+        server.held = ""
+
+    yield asked
+    server.held = ""
+    server.gate.set()
+
+
 async def test_a_call_that_is_cancelled_does_not_wait_for_the_clone_which_goes_on(
-    hands: HandsStack, stage: GitStage
+    hands: HandsStack, stage: GitStage, held: Callable[[], Awaitable[None]]
 ) -> None:
     stage.session("sesn_6", "acme/tools", token=TOKEN)
-    stage.server.holding.clear()
-    stage.server.gate.clear()
-    stage.server.held = "/git-upload-pack"
-    try:
-        call = asyncio.create_task(
-            hands.run("bash", command="echo on", session_id="sesn_6", call_id="sevt_6")
-        )
-        assert await asyncio.to_thread(stage.server.holding.wait, 20)
-        await hands.executor.cancel("sesn_6", 1, ["sevt_6"])
-        assert (await call).verdict == VERDICT_CANCELLED
-        assert hands.pool.mounts.busy("sesn_6")
-    finally:
-        stage.server.held = ""
-        stage.server.gate.set()
+    waiting = hands.run("bash", command="echo on", session_id="sesn_6", call_id="sevt_6")
+    call = asyncio.create_task(waiting)
+    await held()
+    await hands.executor.cancel("sesn_6", 1, ["sevt_6"])
+    assert (await call).verdict == VERDICT_CANCELLED
+    assert hands.pool.mounts.busy("sesn_6")
+    stage.server.gate.set()
     assert await hands.bash("cat tools/src/deep/b.txt", session_id="sesn_6") == "b"
+
+
+async def test_a_sandbox_that_dies_over_a_clone_leaves_no_half_of_one(
+    hands: HandsStack, stage: GitStage, held: Callable[[], Awaitable[None]]
+) -> None:
+    stage.session("sesn_7", "acme/tools", token=TOKEN)
+    provision = asyncio.create_task(hands.executor.provision("sesn_7", 1))
+    await held()
+    await hands.pool.release("sesn_7")
+    await provision
+    stage.server.gate.set()
+    shown = await hands.bash("ls -A; git -C tools status --short", session_id="sesn_7")
+    assert shown == "tools"
