@@ -29,6 +29,7 @@ from drover.session.v1 import (
 )
 from drover.work.v1 import work_service_pb2_grpc
 from tests.doubles.asked import Asked, stamp
+from tests.doubles.platform_plain import Plain
 from tests.doubles.platform_workers import EnvironmentKeys, Works
 from tests.doubles.standing import PromptExit
 
@@ -297,6 +298,7 @@ class Platform:
         self.environment_keys = EnvironmentKeys()
         self.sessions = Sessions()
         self.works = Works()
+        self.plain = Plain()
         self.addresses: dict[str, str] = {}
         self._servers: dict[str, GrpcServer] = {}
 
@@ -315,6 +317,7 @@ class Platform:
         elif process == "session":
             server.add(session_service_pb2_grpc.add_SessionServiceServicer_to_server, self.sessions)
             server.add(work_service_pb2_grpc.add_WorkServiceServicer_to_server, self.works)
+        self.plain.add_to(server, process)
         await server.start()
         self._servers[process] = server
         self.addresses[process] = server.address

@@ -33,14 +33,18 @@ TAKEN: Final[Mapping[str, frozenset[str]]] = {
 TYPES: Final = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 IDS: Final = {
     "agent_id": "agent_1",
+    "credential_id": "vcrd_1",
     "environment_id": "env_1",
     "key_id": "envkey_1",
+    "resource_id": "sesrsc_1",
     "session_id": "sesn_1",
     "thread_id": "sthr_1",
+    "vault_id": "vlt_1",
     "work_id": "work_1",
 }
 TEXT = {"type": "text", "text": "done"}
 RESULT = {"type": "user.tool_result", "tool_use_id": "sevt_1", "content": [TEXT]}
+BEARER = {"type": "static_bearer", "mcp_server_url": "https://mcp.example.com", "token": "t"}
 BODIES: Final[Mapping[str, Any]] = {
     "CreateAgent": {"name": "clerk", "model": "m"},
     "UpdateAgent": {"version": 1},
@@ -48,6 +52,10 @@ BODIES: Final[Mapping[str, Any]] = {
     "CreateSession": {"agent": "agent_1", "environment_id": "env_1"},
     "EmitEvents": {"events": [RESULT]},
     "UpdateWork": {"metadata": {"k": "v"}},
+    "AddSessionResource": {"type": "github_repository", "url": "https://github.com/o/r"},
+    "UpdateSessionResource": {"authorization_token": "ghp"},
+    "CreateVault": {"display_name": "Ada"},
+    "CreateCredential": {"auth": BEARER},
 }
 
 
