@@ -4,43 +4,33 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import anthropic
 import pytest
 
 from tests.doubles.messages_api import ToolUse, text, tools
-from tests.doubles.web_site import WebSite, running_web_site
 from tests.e2e import driving
 from tests.e2e.driving import MODEL, history, new_session, run_turn
-from tests.e2e.stack import Stack, running_stack
+from tests.e2e.stack import Stack
+from tests.e2e.web_stack import WebStack, web_stack
+from tests.replay import golden
+from tests.replay.golden import GoldenLog
+from tests.replay.record import WEB, record_web, release
 
 TOOLSET: Any = driving.TOOLSET
 
 
-class World(NamedTuple):
-    stack: Stack
-    site: WebSite
-
-
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with (
-        running_web_site() as site,
-        running_stack(
-            tmp_path_factory.mktemp("web"),
-            DROVER_EGRESS_ALLOW_PRIVATE=f"127.0.0.1/32:{site.port}",
-            DROVER_SEARCH_PROVIDER="searxng",
-            DROVER_SEARCH_URL=site.url,
-        ) as stack,
-    ):
-        yield World(stack, site)
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebStack]:
+    with web_stack(tmp_path_factory.mktemp("web")) as running:
+        yield running
 
 
 @pytest.fixture
-def client(world: World) -> Iterator[anthropic.Anthropic]:
-    world.stack.model.reset()
-    world.site.forget()
+def client(world: WebStack) -> Iterator[anthropic.Anthropic]:
+    world.reset()
     with world.stack.client() as client:
         yield client
 
@@ -54,7 +44,7 @@ def said(result: Any) -> str:
 
 
 def test_a_search_leads_to_a_page_and_its_links_to_the_next(
-    world: World, client: anthropic.Anthropic
+    world: WebStack, client: anthropic.Anthropic
 ) -> None:
     site = world.site
     site.found.append({"url": f"{site.url}/fjords", "title": "Fjords", "content": "all of them"})
@@ -89,7 +79,7 @@ def test_a_search_leads_to_a_page_and_its_links_to_the_next(
 
 
 def test_a_page_that_nobody_named_is_not_asked_for(
-    world: World, client: anthropic.Anthropic
+    world: WebStack, client: anthropic.Anthropic
 ) -> None:
     site = world.site
     site.pages["/a"] = ("text/plain", "hello")
@@ -109,7 +99,7 @@ def test_a_page_that_nobody_named_is_not_asked_for(
 
 
 def test_a_person_is_asked_where_the_policy_says_so(
-    world: World, client: anthropic.Anthropic
+    world: WebStack, client: anthropic.Anthropic
 ) -> None:
     site = world.site
     site.pages["/a"] = ("text/plain", "hello")
@@ -126,7 +116,7 @@ def test_a_person_is_asked_where_the_policy_says_so(
 
 
 def test_the_server_runs_the_web_tools_of_self_hosted_sessions(
-    world: World, client: anthropic.Anthropic
+    world: WebStack, client: anthropic.Anthropic
 ) -> None:
     site = world.site
     site.pages["/a"] = ("text/plain", "hello")
@@ -144,7 +134,9 @@ def limited(client: anthropic.Anthropic, *hosts: str) -> Any:
     )
 
 
-def test_limited_networking_binds_the_web_tools(world: World, client: anthropic.Anthropic) -> None:
+def test_limited_networking_binds_the_web_tools(
+    world: WebStack, client: anthropic.Anthropic
+) -> None:
     site = world.site
     site.pages["/a"] = ("text/plain", "hello")
     site.found.append({"url": f"{site.url}/a", "title": "A", "content": "x"})
@@ -220,6 +212,17 @@ def test_an_agents_settings_come_back_as_objects_and_shorthands_are_taken(
         config: Any = {**TOOLSET, "configs": [{"name": "web_fetch", **refused}]}
         with pytest.raises(anthropic.BadRequestError, match="allowed_domains"):
             client.beta.agents.create(name="clerk", model=MODEL, tools=[config])
+
+
+def test_stack_of_today_writes_the_golden_log_of_the_web_tools_again(
+    world: WebStack, tmp_path: Path
+) -> None:
+    def kinds(path: Path) -> list[str | None]:
+        return [event.WhichOneof("payload") for event in GoldenLog.read(path).events]
+
+    fresh = tmp_path / "fresh.jsonl"
+    record_web(world, fresh)
+    assert kinds(fresh) == kinds(golden.recorded()[f"{release()}/{WEB}"])
 
 
 def test_without_a_provider_searching_is_offered_by_name_alone_and_says_what_is_missing(

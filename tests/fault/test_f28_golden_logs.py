@@ -16,7 +16,7 @@ from tests.e2e.mcp_stack import McpStack
 from tests.e2e.stack import Stack
 from tests.replay import golden, scenarios
 from tests.replay.golden import GoldenLog
-from tests.replay.record import MCP, record, record_mcp, release, target
+from tests.replay.record import MCP, WEB, record, record_mcp, release, target
 
 LOGS = golden.recorded()
 
@@ -46,7 +46,7 @@ def test_every_reviewed_difference_is_of_a_log_that_is_there() -> None:
 
 
 def test_this_release_has_a_log_of_every_scenario() -> None:
-    names = {scenario.__name__ for scenario in scenarios.ALL} | {MCP}
+    names = {scenario.__name__ for scenario in scenarios.ALL} | {MCP, WEB}
     assert {f"{release()}/{name}" for name in names} <= set(LOGS)
 
 

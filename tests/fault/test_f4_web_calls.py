@@ -4,39 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from tests.doubles.messages_api import ToolUse, text, tools
-from tests.doubles.web_site import WebSite, running_web_site
 from tests.e2e.driving import new_session, send
-from tests.e2e.stack import Stack, running_stack
-
-
-class World(NamedTuple):
-    stack: Stack
-    site: WebSite
+from tests.e2e.web_stack import WebStack, web_stack
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with (
-        running_web_site() as site,
-        running_stack(
-            tmp_path_factory.mktemp("web"),
-            DROVER_EGRESS_ALLOW_PRIVATE=f"127.0.0.1/32:{site.port}",
-        ) as stack,
-    ):
-        yield World(stack, site)
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebStack]:
+    with web_stack(tmp_path_factory.mktemp("web")) as running:
+        yield running
 
 
 @pytest.mark.parametrize("service", ["hands", "vault_proxy", "brain"])
-def test_a_page_whose_reader_is_killed_is_read_once_more(world: World, service: str) -> None:
+def test_a_page_whose_reader_is_killed_is_read_once_more(world: WebStack, service: str) -> None:
     stack, site = world
-    stack.wait_ready()
-    stack.model.reset()
-    site.forget()
+    world.reset()
     site.pages["/slow"] = ("text/plain", "hello")
     site.gate = threading.Event()
     stack.model.script(tools(ToolUse("web_fetch", {"url": f"{site.url}/slow"})), text("done"))
@@ -58,11 +44,9 @@ def results(log: list[Any]) -> list[Any]:
     return [event for event in log if event.type == "agent.tool_result"]
 
 
-def test_an_interrupt_ends_a_page_that_does_not_come(world: World) -> None:
+def test_an_interrupt_ends_a_page_that_does_not_come(world: WebStack) -> None:
     stack, site = world
-    stack.wait_ready()
-    stack.model.reset()
-    site.forget()
+    world.reset()
     site.pages["/slow"] = ("text/plain", "hello")
     site.gate = threading.Event()
     stack.model.script(tools(ToolUse("web_fetch", {"url": f"{site.url}/slow"})), text("done"))

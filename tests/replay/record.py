@@ -17,11 +17,14 @@ from cli.transfer.exporting import export_session
 from cli.transfer.service import ServiceTarget
 from tests.e2e.mcp_stack import McpStack, mcp_stack
 from tests.e2e.stack import ROOT, Stack, running_stack
+from tests.e2e.web_stack import WebStack, web_stack
 from tests.replay import golden, scenarios
 from tests.replay.golden import GoldenLog
 from tests.replay.mcp_scenario import mcp_servers
+from tests.replay.web_scenario import web_tools
 
 MCP: Final = mcp_servers.__name__
+WEB: Final = web_tools.__name__
 
 
 def record(stack: Stack, scenario: scenarios.Scenario, path: Path) -> None:
@@ -40,6 +43,14 @@ def record_mcp(mcp: McpStack, path: Path) -> None:
     export_session(target(mcp.stack), session_id, path)
 
 
+def record_web(web: WebStack, path: Path) -> None:
+    """As `record`, for the session with the web tools."""
+    web.reset()
+    with web.stack.client() as client:
+        session_id = web_tools(web, client)
+    export_session(target(web.stack), session_id, path)
+
+
 def target(stack: Stack) -> ServiceTarget:
     """The session service of a stack."""
     return ServiceTarget(stack.address("session"), Secret(stack.token))
@@ -54,15 +65,18 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = golden.LOGS / arguments.release
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = arguments.names or [*known, MCP]
+    wanted = arguments.names or [*known, MCP, WEB]
     with tempfile.TemporaryDirectory() as data:
-        if others := [name for name in wanted if name != MCP]:
+        if others := [name for name in wanted if name not in {MCP, WEB}]:
             with running_stack(Path(data) / "plain", **scenarios.ENVIRONMENT) as stack:
                 for name in others:
                     record(stack, known[name], folder / f"{name}.jsonl")
         if MCP in wanted:
             with mcp_stack(Path(data) / "mcp", **scenarios.ENVIRONMENT) as mcp:
                 record_mcp(mcp, folder / f"{MCP}.jsonl")
+        if WEB in wanted:
+            with web_stack(Path(data) / "web", **scenarios.ENVIRONMENT) as web:
+                record_web(web, folder / f"{WEB}.jsonl")
     for name in wanted:
         path = folder / f"{name}.jsonl"
         path.chmod(0o644)
