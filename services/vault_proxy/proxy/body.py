@@ -93,19 +93,22 @@ class Chunked:
         self._wire = wire
         self._strict = strict
         self._left = 0
-        self._begun = False
+        self._ending = self._in_trailer = False
+        self._trailer_left = _MAX_TRAILER
         self.done = False
 
     async def read(self, until: float) -> bytes:
-        """As the port says."""
+        """As the port says. After `LateError` it may be called again."""
         if self.done:
             return b""
         if self._left == 0:
-            if self._begun:
+            if self._ending:
                 await self._end_of_chunk(until)
-            self._begun = True
-            self._left = await self._size(until)
-            if self._left == 0:
+                self._ending = False
+            if not self._in_trailer:
+                self._left = await self._size(until)
+                self._in_trailer = self._left == 0
+            if self._in_trailer:
                 await self._trailer(until)
                 self.done = True
                 return b""
@@ -113,6 +116,7 @@ class Chunked:
         if not piece:
             raise LostError
         self._left -= len(piece)
+        self._ending = self._left == 0
         return piece
 
     async def _size(self, until: float) -> int:
@@ -130,11 +134,10 @@ class Chunked:
             raise malformed("a chunk is not as long as it says")
 
     async def _trailer(self, until: float) -> None:
-        left = _MAX_TRAILER
-        while line := await self._line(until, left):
+        while line := await self._line(until, self._trailer_left):
             if self._strict:
                 raise malformed("fields behind a chunked body are not passed on")
-            left -= len(line)
+            self._trailer_left -= len(line)
 
     async def _line(self, until: float, most: int) -> bytes:
         """A line without its end."""

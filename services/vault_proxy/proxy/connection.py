@@ -19,6 +19,7 @@ from services.vault_proxy.proxy import answers, parse
 from services.vault_proxy.proxy.egress import Asked
 from services.vault_proxy.proxy.exchange import Exchange
 from services.vault_proxy.proxy.hello import read_hello
+from services.vault_proxy.proxy.spans import request_span
 from services.vault_proxy.proxy.tunnel import tunnel
 from services.vault_proxy.proxy.upstream import Place
 from services.vault_proxy.proxy.ways import GitWay, PlainWay, Way
@@ -176,7 +177,8 @@ class Connection:
                 asked=asked,
                 still_allowed=lambda: self._still_allowed(target),
             )
-            return await exchange.run()
+            with request_span(asked):
+                return await exchange.run()
         except RefusedError as error:
             return await self._refused(head, asked, error.refusal, exchange)
 

@@ -14,7 +14,7 @@ class Limits:
     """From a head's first byte to its last."""
     idle_seconds: float = 120.0
     """Without a request, on a connection that is kept."""
-    piece_seconds: float = 60.0
+    piece_seconds: float = 300.0
     """Without a byte of a request's body, or without one of an answer being taken."""
     connect_seconds: float = 10.0
     """To resolve, to connect and to shake hands."""

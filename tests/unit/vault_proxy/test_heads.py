@@ -130,9 +130,9 @@ def test_an_accepted_request_is_accepted_by_h11_and_means_the_same(head: bytes) 
     assert passed == [
         one for one in expected if one[0] not in parse.LOOKED_AT and one[0] not in named
     ]
-    follows = connection.next_event() if ours.method != "CONNECT" else None
-    has_none = isinstance(follows, h11.EndOfMessage) or follows is None or follows is h11.PAUSED
-    assert has_none is not ours.has_body
+    if ours.method == "CONNECT":
+        return  # with a body it is refused by who opens tunnels
+    assert isinstance(connection.next_event(), h11.EndOfMessage) is not ours.has_body
 
 
 @given(_HEADS.map(lambda head: re.sub(rb"\A[^\r\n]*(1\.[01])", rb"HTTP/\1 200 OK", head)))
