@@ -130,6 +130,7 @@ class Forwarder:
             time.sleep(_PAUSE)
             return
         inner = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM, 0, fd)
+        outer = None
         try:
             inner.setblocking(False)
             inner.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
@@ -138,6 +139,8 @@ class Forwarder:
             outer.connect(self._path)  # done at once, or not at all
         except OSError:
             inner.close()
+            if outer is not None:
+                outer.close()
             return
         pair = _Pair(inner, outer)
         self._pairs[inner.fileno()] = self._pairs[outer.fileno()] = pair

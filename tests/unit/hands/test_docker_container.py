@@ -14,7 +14,7 @@ from services.hands.backends.docker.container import (
     configuration,
     weaker,
 )
-from services.hands.backends.port import SandboxSpec, Volume
+from services.hands.backends.port import SandboxSpec, Volume, WayOut
 from services.hands.backends.user_files import UserFiles
 from services.hands.domain.limits import MIB, Limits
 
@@ -32,7 +32,7 @@ def told(**changes: Any) -> dict[str, Any]:
         "machine": Machine(processors=2, swap_limits=True),
     }
     spec = SandboxSpec("hand_1", Volume(place / "workspaces" / "sesn_1", 200_001), LIMITS)
-    return configuration(spec, **{**given, **changes})
+    return configuration(**{"spec": spec, **given, **changes})
 
 
 def inspected(config: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -77,6 +77,23 @@ def test_only_the_sessions_directories_can_be_written_and_no_engines_socket_is_t
         "/mnt/session/tool_outputs",
     }
     assert "docker.sock" not in json.dumps(mounts)
+
+
+def test_way_out_is_mounted_and_cannot_be_written_to() -> None:
+    place = Path("/data/hands/egress/hand_1")
+    spec = SandboxSpec(
+        *("hand_1", Volume(Path("/data/hands/workspaces/sesn_1"), 200_001), LIMITS),
+        way_out=WayOut(place, place / "ca-certificates.crt"),
+    )
+    mounts = {
+        mount["Target"]: (mount["Source"], mount["ReadOnly"])
+        for mount in told(spec=spec)["HostConfig"]["Mounts"]
+    }
+    assert mounts["/run/drover/egress"] == (str(place), True)
+    bundle = (str(place / "ca-certificates.crt"), True)
+    assert mounts["/etc/ssl/certs/ca-certificates.crt"] == bundle
+    assert told(spec=spec)["HostConfig"]["NetworkMode"] == "none"
+    assert not any("egress" in mount["Target"] for mount in told()["HostConfig"]["Mounts"])
 
 
 def test_nothing_of_this_process_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

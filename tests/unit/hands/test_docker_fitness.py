@@ -51,6 +51,27 @@ def test_engine_that_is_not_fit_is_refused_with_the_reason(
         check({**INFO, **info}, VERSION, replace(SETTINGS, **settings))
 
 
+@pytest.mark.parametrize(
+    ("runtime", "told", "passes"),
+    [
+        ("", {}, True),
+        ("runsc", {"path": "/usr/bin/runsc", "runtimeArgs": ["--network=none"]}, False),
+        ("runsc", {"path": "/usr/bin/runsc"}, False),
+        ("runsc", {"runtimeArgs": ["--host-uds=open"]}, True),
+        ("runsc", {"runtimeArgs": ["-host-uds=all"]}, True),
+        ("runsc", {"runtimeArgs": ["--host-uds=none"]}, False),
+        ("runsc", {"runtimeArgs": ["--fsgofer-host-uds"]}, True),
+        ("strict", {"path": "/opt/runsc", "runtimeArgs": None}, False),
+        ("kata", {"path": "/usr/bin/containerd-shim-kata-v2"}, False),
+    ],
+)
+def test_kernel_of_its_own_has_a_way_out_where_it_was_told_to(
+    runtime: str, told: dict[str, Any], passes: bool
+) -> None:
+    info = {**INFO, "Runtimes": {"runc": {}, runtime or "runc": told}}
+    assert check(info, VERSION, replace(SETTINGS, runtime=runtime)).sockets is passes
+
+
 @pytest.mark.parametrize("host", ["tcp://10.0.0.1:2375", "ssh://me:secret@there"])
 def test_engine_elsewhere_is_refused_without_its_address(host: str) -> None:
     with pytest.raises(BackendUnavailable, match="name the socket of an engine here") as refused:

@@ -6,6 +6,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
 from services.hands.backends.docker.container import Machine
 from services.hands.backends.docker.settings import SOCKET
 from services.hands.backends.port import BackendUnavailable
@@ -16,7 +18,14 @@ if TYPE_CHECKING:
 
     from services.hands.backends.docker.settings import EngineSettings
 
+_log = structlog.get_logger("hands.docker")
+
 _OWN_KERNEL: Final = ("runsc", "kata")
+_HOST_SOCKETS: Final = (
+    *("--host-uds=open", "--host-uds=all"),
+    *("--fsgofer-host-uds", "--fsgofer-host-uds=true"),
+)
+"""What runsc is to be told for that; the last in versions of before 2023."""
 _LIMITS: Final = {
     "MemoryLimit": "memory",
     "PidsLimit": "the number of processes",
@@ -63,7 +72,15 @@ def check(info: Mapping[str, Any], version: Mapping[str, Any], settings: EngineS
         raise BackendUnavailable(
             f"docker sandboxes have less than DROVER_SANDBOX_MINIMUM here. {lacking}"
         )
-    return Machine(int(info.get("NCPU") or 1), bool(info.get("SwapLimit")))
+    sockets = _passes_sockets(runtimes.get(settings.runtime) or {}, settings.runtime)
+    if not sockets:
+        _log.warning(
+            "no_way_out",
+            runtime=settings.runtime,
+            effect="its sandboxes have no network: it lets them connect to no socket of the host. "
+            f"runsc does with {_HOST_SOCKETS[0]} among its runtimeArgs",
+        )
+    return Machine(int(info.get("NCPU") or 1), bool(info.get("SwapLimit")), sockets)
 
 
 def held(runtimes: Mapping[str, Any], settings: EngineSettings) -> dict[Protection, str]:
@@ -98,6 +115,18 @@ def check_image(name: str, image: Mapping[str, Any] | None) -> None:
             f"the image {name} declares volumes ({', '.join(sorted(volumes))}): a sandbox could "
             "fill the engine's disk through them. Use one without"
         )
+
+
+def _passes_sockets(runtime: Mapping[str, Any], name: str) -> bool:
+    """Whether a program in such a sandbox reaches a unix socket that is mounted into it.
+
+    A kernel of its own has sockets of its own, unless it is told otherwise.
+    """
+    program = f"{name} {runtime.get('path', '')}".lower()
+    if not any(kernel in program for kernel in _OWN_KERNEL):
+        return True
+    told = [str(argument) for argument in runtime.get("runtimeArgs") or ()]
+    return any(f"--{argument.lstrip('-')}" in _HOST_SOCKETS for argument in told)
 
 
 def _at_least(what: str, version: str, minimum: str) -> None:
