@@ -17,6 +17,7 @@ PATHS = {
     "/silent": "reads a call and says nothing",
     "/huge": "answers a call with 100 MB of JSON",
     "/flood": "answers a call with events without end",
+    "/chatter": "answers a call with small messages without end",
     "/trickle": "answers a call with a comment a moment, without end",
     "/other-id": "answers a call by the id of another",
     "/version": "speaks a version that nobody knows",
@@ -128,6 +129,10 @@ class Faults:
             return await _huge(writer, message)
         if path == "/flood":
             await _stream(writer, b": " + b"x" * 60_000 + b"\n\n")
+        if path == "/chatter":
+            told = {"level": "info", "data": "and another thing"}
+            message = {"jsonrpc": "2.0", "method": "notifications/message", "params": told}
+            await _stream(writer, f"data: {json.dumps(message)}\n\n".encode() * 50)
         if path == "/trickle":
             await _stream(writer, b": .\n\n", every=0.05)
         if path == "/other-id":

@@ -21,6 +21,10 @@ UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 """Errors after which it is certain that the server heard nothing."""
 
 
+_BLANK_LINES: Final = (b"\n\n", b"\n\r\n", b"\r\r")
+"""What ends an event."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A request: what it is part of, and its MCP method."""
@@ -35,29 +39,32 @@ class Asked:
 
 
 class Watched(httpx2.AsyncByteStream):
-    """An answer's bytes. They end early where they are too many, or where they break off."""
+    """An answer's bytes. They end early where they are too many, or where they break off.
+
+    Counted is what all answers of the exchange have together: pages and rounds are no way around.
+    """
 
     def __init__(
         self,
         response: httpx2.Response,
         asked: Asked,
-        most: int,
         striking: Stream | None,
+        *,
+        standing: bool,
     ) -> None:
+        limits = asked.limits
         self._response = response
         self._asked = asked
-        self._most = most
         self._striking = striking
+        self._most_bytes = limits.stream_bytes if standing else limits.answer_bytes
+        self._most_events = limits.events
         self._events = response.headers.get("content-type", "").startswith("text/event-stream")
+        self._end = b""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        taken = 0
         try:
             async for piece in self._response.aiter_raw():
-                taken += len(piece)
-                if taken > self._most:
-                    message = f"the server's answer is larger than {self._most >> 20} MiB"
-                    self._asked.fail(Fault.UNUSABLE, message)
+                if self._too_much(piece):
                     return
                 struck = self._striking.feed(piece) if self._striking else piece
                 if struck:
@@ -73,6 +80,23 @@ class Watched(httpx2.AsyncByteStream):
     async def aclose(self) -> None:
         """Closes the answer."""
         await self._response.aclose()
+
+    def _too_much(self, piece: bytes) -> bool:
+        exchange = self._asked.exchange
+        exchange.taken += len(piece)
+        if exchange.taken > self._most_bytes:
+            message = f"the server's answer is larger than {self._most_bytes >> 20} MiB"
+            self._asked.fail(Fault.UNUSABLE, message)
+            return True
+        if self._events:
+            seen = self._end + piece
+            exchange.events += sum(map(seen.count, _BLANK_LINES))
+            self._end = seen[-1:]
+            if exchange.events > self._most_events:
+                message = f"the server's answer has more than {self._most_events:,} events"
+                self._asked.fail(Fault.UNUSABLE, message)
+                return True
+        return False
 
 
 def lost(error: httpx2.TransportError, asked: Asked) -> Failure:

@@ -77,6 +77,10 @@ class Exchange:
     """The last answer's body came to its end, or the reader had what it wanted of it."""
     failure: Failure | None = None
     requests: int = 0
+    taken: int = 0
+    """Bytes of answers."""
+    events: int = 0
+    """Of the streams that were answers."""
     failed: asyncio.Future[None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )

@@ -28,8 +28,11 @@ class Limits:
     connections: int = 500
     """Of all sessions together."""
     answer_bytes: int = 16 * _MIB
-    stream_bytes: int = 256 * _MIB
-    """Of the older transport's one stream, over its life."""
+    """Of all pages of a list together, and of all rounds of a call."""
+    stream_bytes: int = 64 * _MIB
+    """Of a stream that stands for as long as its connection, such as the older transport's."""
+    events: int = 5_000
+    """In the streams of one answer; of a standing stream, over its life."""
     requests: int = 64
     """HTTP requests that a call may bring about: answers to the server's own requests too."""
     rounds: int = 8

@@ -24,7 +24,7 @@ class McpSettings(Settings):
         description="Longest that an MCP server may say nothing while a call waits.",
     )
     mcp_answer_mib: int = Field(
-        default=16, ge=1, le=48, description="Largest answer of an MCP server, in MiB."
+        default=16, ge=1, le=24, description="Largest answer of an MCP server, in MiB."
     )
 
     def mcp_limits(self) -> Limits:

@@ -146,16 +146,10 @@ class ServerTransport(httpx2.AsyncBaseTransport):
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             message = "the server compresses its answer, which it was not asked to"
             return refusal(asked.fail(Fault.UNUSABLE, message), instead_of=response)
-        standing = request.method == "GET"
         return httpx2.Response(
             response.status_code,
             headers=_without(response.headers, hidden),
-            stream=Watched(
-                response,
-                asked,
-                self._limits.stream_bytes if standing else self._limits.answer_bytes,
-                self._struck(hidden),
-            ),
+            stream=Watched(response, asked, self._struck(hidden), standing=request.method == "GET"),
             extensions=response.extensions,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 TOKEN_SECONDS: Final = 20.0
 """That a token endpoint may say nothing."""
+ALL_SECONDS: Final = 30.0
+"""For an exchange, with all that it takes: who waits for it waits no longer."""
 MAX_ANSWER: Final = 64 * 1024
 _LONGEST: Final = 10 * 365 * 24 * 3600
 _TOKEN: Final = re.compile(r"[!-~]{1,16384}\Z")
@@ -73,9 +76,12 @@ class ExchangeFailedError(ExchangeError):
 class TokenEndpoints:
     """Asks token endpoints, by the address rules that hold for all that this process asks."""
 
-    def __init__(self, client: httpx2.AsyncClient, clock: Clock) -> None:
+    def __init__(
+        self, client: httpx2.AsyncClient, clock: Clock, *, seconds: float = ALL_SECONDS
+    ) -> None:
         self._client = client
         self._clock = clock
+        self._seconds = seconds
 
     async def exchange(self, refresh: Refresh) -> NewTokens:
         """New tokens for a refresh token. Raises `ExchangeError`.
@@ -86,15 +92,21 @@ class TokenEndpoints:
         host = urlsplit(refresh.token_endpoint).hostname or "the token endpoint"
         form, headers = _request(refresh)
         try:
-            async with self._client.stream(
-                "POST", refresh.token_endpoint, data=form, headers=headers
-            ) as response:
+            async with (
+                asyncio.timeout(self._seconds),
+                self._client.stream(
+                    "POST", refresh.token_endpoint, data=form, headers=headers
+                ) as response,
+            ):
                 body = await bounded(response, MAX_ANSWER)
         except DialError as error:
             raise ExchangeFailedError(f"{host}: {error.message}") from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             msg = f"{host} could not be asked for a token ({type(error).__name__})"
             raise ExchangeFailedError(msg, reached=not isinstance(error, _UNSENT)) from error
+        except TimeoutError as error:
+            msg = f"{host} took more than {self._seconds:g} seconds for a token"
+            raise ExchangeFailedError(msg, reached=True) from error
         except AnswerTooLargeError as error:
             raise ExchangeFailedError(f"{host}: {error}", reached=True) from error
         hidden = [

@@ -77,6 +77,25 @@ async def test_too_large_an_answer_is_cut_off_and_said_so(
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
 
 
+async def test_chatter_without_end_is_cut_off(patient: World, server: McpServer) -> None:
+    answer = await patient.servers.call(
+        patient.facts(server.fault("/chatter")), "srv", "do", "{}", "c"
+    )
+    assert answer.is_error
+    assert "more than 5,000 events" in answer.content[0].text.text
+
+
+async def test_pages_are_no_way_around_the_size_of_a_list(server: McpServer) -> None:
+    server.offer(page=3, descriptions={"add": "x" * 400_000, "fail": "x" * 400_000})
+    small = replace(QUICK, answer_bytes=500_000, idle_seconds=5)
+    try:
+        async with mcp_world(server.port, limits=small) as world:
+            with pytest.raises(DroverError, match="larger than"):
+                await world.servers.list_tools(world.facts(server.url()), "srv")
+    finally:
+        server.offer(page=0, descriptions={})
+
+
 async def test_an_answer_in_bounds_may_be_long(patient: World, server: McpServer) -> None:
     wish = '{"bytes": 3000000}'
     answer = await patient.servers.call(patient.facts(server.url()), "srv", "big", wish, "c")
