@@ -30,7 +30,8 @@ def redaction(values: Iterable[str]) -> Table:
             for value in values
             if len(value.encode()) >= LEAST
             for form in forms(value)
-        }
+        },
+        secret=True,
     )
 
 

@@ -5,14 +5,28 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from typing import Final
+
+_WORDS: Final = bytes(
+    byte for byte in range(0x21, 0x7F) if chr(byte).isalnum() or chr(byte) in "-_+/=%.~\\&;#"
+)
+"""Bytes that the tail of a chunk is held back by, whatever is looked for."""
 
 
 class Table:
-    """What is replaced by what. Made once, used for many streams."""
+    """What is replaced by what. Made once, used for many streams.
 
-    def __init__(self, replacements: Mapping[bytes, bytes]) -> None:
+    `secret`: what is looked for must not be guessed. Where a stream holds back only what a text
+    begins with, whoever sees that a chunk's end comes late knows how the text begins, and by and by
+    all of it. So every word at the end of a chunk is held back then, whether a text begins like it
+    or not; of the texts that tells no more than which other characters they have, and the longest's
+    length.
+    """
+
+    def __init__(self, replacements: Mapping[bytes, bytes], *, secret: bool = False) -> None:
         self.replacements = {old: new for old, new in replacements.items() if old}
         self._longest = max(map(len, self.replacements), default=0)
+        self._words = bytes({*_WORDS, *b"".join(self.replacements)}) if secret else b""
         by_first: dict[int, list[bytes]] = defaultdict(list)
         for old in self.replacements:
             by_first[old[0]].append(old)
@@ -46,6 +60,8 @@ class Table:
         if not self.replacements:
             return len(data)
         at = max(start, len(data) - self._longest + 1)
+        if self._words:
+            return at + len(data[at:].rstrip(self._words))
         for match in self._first.finditer(data, at):
             rest = data[match.start() :]
             for old in self._by_first[rest[0]]:
@@ -62,6 +78,11 @@ class Rewriter:
         self._told = told
         self._held = b""
 
+    @property
+    def holding(self) -> bool:
+        """Whether anything is held back."""
+        return bool(self._held)
+
     def feed(self, chunk: bytes) -> bytes:
         """What may go on now."""
         data = self._held + chunk if self._held else chunk
@@ -72,7 +93,7 @@ class Rewriter:
         return self._rewritten(data, last=False)
 
     def finish(self) -> bytes:
-        """What was held back: the beginning of something that never came."""
+        """What was held back, as it stands: nothing more comes, or nothing has for a while."""
         data, self._held = self._held, b""
         return self._rewritten(data, last=True)
 

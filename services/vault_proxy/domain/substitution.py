@@ -26,7 +26,6 @@ _CREDENTIALS: Final = frozenset(
     {b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"private-token"}
 )
 """Headers that name an account."""
-_NOTHING: Final = Table({})
 _LENGTHS: Final = frozenset({b"content-length", b"transfer-encoding"})
 _RANGES: Final = frozenset({b"range", b"if-range"})
 
@@ -48,7 +47,7 @@ class RequestSubstitution:
     @property
     def bound(self) -> bool:
         """Whether values may be in the answer; known once `headers` and `body` were called."""
-        return self._secure and bool(self._bound.named or self._used or self._in_body)
+        return bool(self._bound.named or self._used or self._in_body)
 
     @property
     def used(self) -> bool:
@@ -91,8 +90,6 @@ class RequestSubstitution:
         return Rewriter(table) if table else None
 
     def _struck(self) -> Table:
-        if not self._secure:
-            return _NOTHING
         # An answer may come before all of the body is sent: what could still be put in counts.
         return self._bound.struck((*self._used.values(), *self._in_body))
 

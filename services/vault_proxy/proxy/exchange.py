@@ -42,6 +42,7 @@ _MAX_COUNTED: Final = 1024 * 1024
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _BODILESS: Final = frozenset({204, 304})
 _SWITCHING: Final = 101
+_END_OF_CHUNK: Final = b"\r\n"
 
 
 class Exchange:
@@ -353,7 +354,7 @@ class _ServerGoneError(Exception):
 async def _pauses(server: Wire, now: float) -> bool:
     """Whether the server sends nothing for a moment, so that what is held back should go on."""
     try:
-        return not server.waiting and not await server.more(now + PAUSE)
+        return len(server.waiting) <= len(_END_OF_CHUNK) and not await server.more(now + PAUSE)
     except LateError:
         return True
 

@@ -86,9 +86,8 @@ def test_a_bound_host_is_not_believed_to_forget_between_requests() -> None:
     answer = request.answer()
     assert request.bound
     assert answer is not None
-    assert answer.feed(b"what you sent last time: " + _RAW) == (
-        b"what you sent last time: " + b"*" * len(_RAW)
-    )
+    seen = answer.feed(b"what you sent last time: " + _RAW) + answer.finish()
+    assert seen == b"what you sent last time: " + b"*" * len(_RAW)
 
 
 def test_a_value_bound_to_no_host_is_struck_out_where_it_was_sent() -> None:
@@ -110,11 +109,35 @@ def test_an_answer_that_comes_before_the_body_is_sent_is_struck_out_as_well() ->
     assert _RAW not in answer.feed(_RAW) + answer.finish()
 
 
-def test_nothing_is_held_back_but_what_could_be_part_of_a_value() -> None:
+def test_lines_and_objects_are_not_held_back() -> None:
     answer = _sent()
-    assert answer.feed(b"data: 1\n\n") == b"data: 1\n\n"
+    for event in (b"data: 1\n\n", b'{"a": [1]}', b"<p>done</p>", b"a sentence, "):
+        assert answer.feed(event) == event
+    assert not answer.holding
+
+
+@pytest.mark.parametrize("value", [CANARY, "pa ss{word}"])
+def test_when_bytes_go_on_does_not_tell_how_a_value_begins(value: str) -> None:
+    """Else a program would guess it byte by byte, by which of its guesses come back late."""
+    table = redaction([value])
+    for length in range(1, len(value)):
+        begun = value[:length]
+        for other in "aZ5-/":  # for any byte that could be the next one of it
+            right, wrong = Rewriter(table), Rewriter(table)
+            said = f"data: {begun}".encode()
+            guess = f"data: {begun[:-1]}{other}".encode()
+            if value[length - 1].isalnum() == other.isalnum():
+                assert len(right.feed(said)) == len(wrong.feed(guess))
+
+
+def test_what_is_held_back_goes_on_after_a_pause_and_whole_values_do_not() -> None:
+    answer = _sent()
     assert answer.feed(b"data: sk-can") == b"data: "
-    assert answer.feed(b"not\n\n") == b"sk-cannot\n\n"
+    assert answer.holding
+    assert answer.finish() == b"sk-can"
+    assert not answer.holding
+    assert answer.feed(_RAW) == b""
+    assert answer.finish() == b"*" * len(_RAW)
 
 
 def test_a_client_cannot_ask_for_an_answer_with_a_value_in_pieces() -> None:

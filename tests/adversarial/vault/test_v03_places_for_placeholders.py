@@ -78,6 +78,18 @@ def test_no_other_host_is_sent_the_value(url: str) -> None:
     assert request.body() is None
 
 
+def test_no_value_goes_out_without_tls() -> None:
+    held = holdings(credential())
+    request = substitution(held, "http://api.example.com/")
+    token = placeholder_of(held)
+    assert request.headers([(b"authorization", token)]) == [(b"authorization", token)]
+    assert request.body() is None
+    assert _reasons(request) == [("cred_1", "not substituted outside TLS")]
+    answer = request.answer()  # of what it was sent in TLS, and has not forgotten
+    assert answer is not None
+    assert _RAW not in answer.feed(_RAW) + answer.finish()
+
+
 def test_a_placeholder_in_base64_or_in_two_headers_is_none() -> None:
     held = holdings(credential(hosts=None))
     request = substitution(held)
