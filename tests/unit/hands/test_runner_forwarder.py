@@ -74,10 +74,15 @@ def test_bytes_go_both_ways_and_each_half_ends_by_itself(
         assert bytes(got) == sent
         program.shutdown(socket.SHUT_WR)
         assert received(proxy) == b""
-        sending = threading.Thread(target=lambda: (proxy.sendall(answer), proxy.close()))
+        sending = threading.Thread(target=_send_and_end, args=(proxy, answer))
         sending.start()
         assert received(program) == answer
         sending.join()
+
+
+def _send_and_end(one: socket.socket, data: bytes) -> None:
+    one.sendall(data)
+    one.close()
 
 
 def test_slow_reader_slows_who_writes_and_nobody_else(
