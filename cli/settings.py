@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from pydantic_core import PydanticUndefined
 from rich.padding import Padding
@@ -48,6 +48,7 @@ class Setting:
     description: str
     default: str
     readers: list[str] = field(default_factory=list)
+    secret: bool = False
 
 
 def settings_of(modules: Iterable[str]) -> list[Setting]:
@@ -75,7 +76,8 @@ def show_settings(environ: Mapping[str, str] = os.environ) -> None:
     ]
     out = Terminal()
     for setting in settings:
-        value = shown_value(setting.variable, environ.get(setting.variable))
+        given = environ.get(setting.variable)
+        value = shown_value(setting.variable, given, secret=setting.secret)
         line = Text(setting.variable, style="bold")
         line.append(f" = {value}" if value else f"   {setting.default}", "" if value else "dim")
         line.append(f"   {', '.join(setting.readers)}", "cyan")
@@ -83,14 +85,14 @@ def show_settings(environ: Mapping[str, str] = os.environ) -> None:
         out.print(Padding(Text(setting.description), (0, 0, 0, 4), expand=False), highlight=False)
 
 
-def shown_value(variable: str, value: str | None) -> str:
+def shown_value(variable: str, value: str | None, *, secret: bool = False) -> str:
     """A value as it may be shown: what could hold a secret only says that it is set."""
     if not value:
         return ""
-    if variable.endswith(_SECRET_NAMES[:-1]):
-        return _MASK
     if variable.endswith("DATABASE_URL"):
         return _database(value)
+    if secret or variable.endswith(_SECRET_NAMES[:-1]):
+        return _MASK
     if variable.endswith(_SECRET_NAMES[-1]) and "@" in value:
         scheme, _, rest = value.partition("://")
         return f"{scheme}://{_MASK}@{rest.rpartition('@')[2]}"
@@ -111,7 +113,8 @@ def _collect(found: dict[str, Setting], settings: type[Settings], reader: str) -
         variable = f"{prefix}{name}".upper()
         setting = found.get(variable)
         if setting is None:
-            setting = Setting(variable, info.description or "", _default(info))
+            secret = Secret in get_args(info.annotation)
+            setting = Setting(variable, info.description or "", _default(info), secret=secret)
             found[variable] = setting
         if "all" not in setting.readers and reader not in setting.readers:
             setting.readers.append(reader)
