@@ -39,9 +39,9 @@ class Limits:
     """Times that a call is sent again because the server wants it (`input_required`)."""
     tools: int = 1_000
     pages: int = 100
-    name_characters: int = 128
+    name_characters: int = 1_024
+    """Of a tool's name, as a call may have it."""
     description_characters: int = 16_384
-    schema_bytes: int = 128 * _KIB
     blocks: int = 200
     image_bytes: int = 5 * _MIB
     document_bytes: int = 12 * _MIB

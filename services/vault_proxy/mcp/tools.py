@@ -20,18 +20,16 @@ _CUT: Final = "… (the description goes on, and is cut here)"
 def told(tools: Sequence[types.Tool], limits: Limits) -> list[McpTool]:
     """The tools in the server's order, those of a name once.
 
-    One whose name or schema is longer than may be is left out: no model could be given it.
+    Which of them a model can be given is for the brain to judge, and to say.
     """
     found: dict[str, McpTool] = {}
     for tool in tools:
-        schema = json.dumps(tool.input_schema, ensure_ascii=False)
-        fits = len(schema.encode("utf-8", "replace")) <= limits.schema_bytes
-        if tool.name in found or not fits or not 0 < len(tool.name) <= limits.name_characters:
+        if tool.name in found or not 0 < len(tool.name) <= limits.name_characters:
             continue
         found[tool.name] = McpTool(
             name=_clean(tool.name),
             description=_clean(_cut(tool.description or tool.title or "", limits)),
-            input_schema=_clean(schema),
+            input_schema=_clean(json.dumps(tool.input_schema, ensure_ascii=False)),
             annotations=_annotations(tool),
         )
     return list(found.values())

@@ -7,7 +7,7 @@ import mcp_types as types
 from services.vault_proxy.mcp.limits import Limits
 from services.vault_proxy.mcp.tools import told
 
-LIMITS = Limits(description_characters=200, schema_bytes=1_000)
+LIMITS = Limits(description_characters=200)
 OBJECT = {"type": "object"}
 
 
@@ -24,11 +24,10 @@ def test_a_title_stands_in_for_a_description() -> None:
     assert tool.description == "Does it"
 
 
-def test_what_no_model_could_be_given_is_left_out() -> None:
+def test_a_name_is_told_once_and_none_is_no_tool() -> None:
     tools = [
         types.Tool(name="", input_schema=OBJECT),
-        types.Tool(name="x" * 129, input_schema=OBJECT),
-        types.Tool(name="large", input_schema={"type": "object", "description": "x" * 1_000}),
+        types.Tool(name="x" * 1_025, input_schema=OBJECT),
         types.Tool(name="twice", description="first", input_schema=OBJECT),
         types.Tool(name="twice", description="second", input_schema=OBJECT),
     ]
