@@ -2,71 +2,25 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Self
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.doubles.messages_api import ToolUse, text, tools
+from tests.doubles.otlp_collector import Collector
 from tests.e2e.driving import new_session, run_turn
 from tests.e2e.stack import Stack, running_stack
 
 CONTENT = "a text that stays out of traces"
 
 
-class Collector:
-    """An OTLP receiver in this process. Keeps (service, span) pairs."""
-
-    def __init__(self) -> None:
-        self.spans: list[tuple[str, Span]] = []
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                collector.take(ExportTraceServiceRequest.FromString(body))
-                self.send_response(200)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever)
-
-    def take(self, request: ExportTraceServiceRequest) -> None:
-        for resource in request.resource_spans:
-            names = {a.key: a.value.string_value for a in resource.resource.attributes}
-            for scope in resource.scope_spans:
-                self.spans += [(names["service.name"], span) for span in scope.spans]
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, Collector]]:
     """A stack that exports to a collector in this process."""
-    settings = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_BSP_SCHEDULE_DELAY": "100"}
     with (
         Collector() as collector,
-        running_stack(
-            tmp_path_factory.mktemp("traced"),
-            OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
-            **settings,
-        ) as stack,
+        running_stack(tmp_path_factory.mktemp("traced"), **collector.settings) as stack,
     ):
         yield stack, collector
 
