@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 DEADLINE: Final = 5.0
 """Seconds for the vault proxy's answer, which a session's first command waits for."""
-_RENEW_AT: Final = 0.5
-"""Of a grant's life: what is older is renewed when it is used."""
+_RENEW_AT: Final = 0.2
+"""Of a grant's life, which is 5 min: what is older is renewed when it is used, and with it the
+sandbox learns what has changed in the session's vaults."""
 
 
 class VaultProxyClient:

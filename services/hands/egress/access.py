@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -30,7 +31,7 @@ _REFUSED: Final = frozenset({Reason.NOT_FOUND, Reason.ARCHIVED, Reason.PERMISSIO
 _BEGIN_SECONDS: Final = 0.005
 """Whoever has asked for the hand is to be answered first; a first command does not wait for it."""
 _AGAIN_SECONDS: Final = 0.5
-"""How long a command waits for a grant that could not be had before."""
+"""How long a command waits for a grant that is renewed, or could not be had before."""
 
 _log = structlog.get_logger("hands.egress")
 
@@ -98,22 +99,14 @@ class Access:
         return self._told is not None and self._grants.fresh(self._told)
 
     async def ready(self) -> None:
-        """Waits until the sandbox has been told what goes with the session's grant.
+        """Waits until the sandbox has been told what goes with the session's grant as of now.
 
-        No longer than the vault proxy may take; where it did not answer before, only a moment. A
-        command runs all the same then: what it connects to is refused.
+        No longer than the vault proxy may take, the first time; from then on only a moment. A
+        command runs all the same then, with what is known: what it connects to may be refused.
         """
-        if self._tried and self._told is None:
-            try:
-                async with asyncio.timeout(_AGAIN_SECONDS):
-                    await self._open()
-            except (DroverError, RefusedError, TimeoutError):
-                return
-        else:
-            try:
-                await self._open()
-            except (DroverError, RefusedError):
-                return
+        with suppress(DroverError, RefusedError, TimeoutError):
+            async with asyncio.timeout(_AGAIN_SECONDS if self._tried else None):
+                await self._open(renewed=True)
 
     async def allow(self) -> Secret:
         """The grant to begin a connection with. Raises `RefusedError`."""
@@ -147,12 +140,12 @@ class Access:
         except Exception:  # noqa: BLE001  # whatever it is, the other hands go on
             _log.exception("access_not_opened", hand_id=self._hand_id)
 
-    async def _open(self) -> Grant:
+    async def _open(self, *, renewed: bool = False) -> Grant:
         session_id = self._session_id
         if not session_id:
             raise RefusedError(refusal.NO_SESSION)
         try:
-            grant = await self._grants.current(session_id, self._hand_id)
+            grant = await self._grants.current(session_id, self._hand_id, renewed=renewed)
         finally:
             if self._session_id == session_id:
                 self._tried = True

@@ -85,9 +85,10 @@ class Grants:
         self._held: dict[tuple[str, str], _Held] = {}
         self._last: dict[str, float] = {}  # by session: when the last of its grants ends
 
-    async def current(self, session_id: str, hand_id: str) -> Grant:
+    async def current(self, session_id: str, hand_id: str, *, renewed: bool = False) -> Grant:
         """A grant that has not ended, of the workspace for which it was first asked.
 
+        One that is due is renewed behind the caller, or with `renewed` before it is answered.
         Raises `DroverError`: NOT_FOUND and ARCHIVED where the session gets none, UNAVAILABLE.
         """
         key = (session_id, hand_id)
@@ -100,11 +101,16 @@ class Grants:
         usable = held.grant is not None and now < held.grant.ends_at
         rests = held.failure is not None and now < held.failed_at + _PAUSE
         opening = held.opening if held.opening or rests else self._open(key, held)
-        if usable and held.grant is not None:
+        if usable and held.grant is not None and (opening is None or not renewed):
             return held.grant
         if opening is None:
             raise held.failure or _dropped()
-        return await asyncio.shield(opening)
+        try:
+            return await asyncio.shield(opening)
+        except DroverError:
+            if usable and held.grant is not None:  # it was not taken away
+                return held.grant
+            raise
 
     async def expect(self, session_id: str, hand_id: str) -> None:
         """Opens a grant that will be asked for. Raises nothing: whoever asks is told."""

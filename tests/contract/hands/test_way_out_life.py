@@ -171,6 +171,20 @@ async def test_connections_have_a_bound_for_each_hand(hands: HandsStack, session
     assert await hands.bash(STATUS, session_id=session) == "200"
 
 
+async def test_what_a_vault_gains_and_loses_is_known_to_the_next_command(
+    hands: HandsStack, outside: Outside, session: str
+) -> None:
+    outside.granter.variables[session] = {"OLD": "1"}
+    outside.granter.life, life = 0.0001, outside.granter.life  # each use renews it
+    try:
+        assert await hands.bash("echo -$OLD-$NEW-; set -eu", session_id=session) == "-1--"
+        outside.granter.variables[session] = {"NEW": "2"}
+        shown = await hands.bash("echo -${OLD-}-$NEW-; set +eu", session_id=session)
+    finally:
+        outside.granter.life = life
+    assert shown == "--2-"
+
+
 async def test_grant_is_revoked_with_its_session(
     hands: HandsStack, outside: Outside, session: str
 ) -> None:

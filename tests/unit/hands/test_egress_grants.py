@@ -102,6 +102,23 @@ async def test_grant_in_its_second_half_is_renewed_behind_who_uses_it(
     assert (await grants.current("sesn_1", "hand_1")).text.open() == "grant 2"
 
 
+async def test_who_wants_the_newest_waits_for_it_and_does_without_where_it_is_not_to_be_had(
+    grants: Grants, giving: Giving, time: Time
+) -> None:
+    first = await grants.current("sesn_1", "hand_1", renewed=True)
+    assert await grants.current("sesn_1", "hand_1", renewed=True) is first
+    time.seconds += 151
+    second = await grants.current("sesn_1", "hand_1", renewed=True)
+    assert second.text.open() == "grant 2"
+    time.seconds += 151
+    giving.failure = DroverError(Reason.UNAVAILABLE, "away")
+    assert await grants.current("sesn_1", "hand_1", renewed=True) is second
+    time.seconds += 1
+    giving.failure = DroverError(Reason.ARCHIVED, "archived")
+    with pytest.raises(DroverError, match="archived"):
+        await grants.current("sesn_1", "hand_1", renewed=True)
+
+
 async def test_grant_that_has_ended_is_used_no_more(
     grants: Grants, giving: Giving, time: Time
 ) -> None:
