@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -40,7 +41,7 @@ from services.vault_proxy.proxy.dial import JudgingDialler
 Address = IPv4Address | IPv6Address
 
 
-_roots = functools.cache(functools.partial(trust, None))
+_trusted = functools.cache(trust)
 """The system's certificates take a while to read."""
 
 
@@ -201,9 +202,15 @@ class World:
 
 @asynccontextmanager
 async def mcp_world(
-    *ports: int, limits: Limits | None = None, idle: float = 5.0
+    *ports: int,
+    limits: Limits | None = None,
+    idle: float = 5.0,
+    ca_file: Path | None = None,
 ) -> AsyncIterator[World]:
-    """A client that may reach these ports of loopback, and nothing else that is not public."""
+    """A client that may reach these ports of loopback, and nothing else that is not public.
+
+    `ca_file` is trusted beside the system's authorities.
+    """
     given = limits or Limits(idle_seconds=idle, call_seconds=20, connect_seconds=5)
     opened = ", ".join(f"127.0.0.1/32:{port}" for port in ports)
     names: dict[str, str] = {}
@@ -211,7 +218,7 @@ async def mcp_world(
     async def resolve(name: str) -> Sequence[Address]:
         return [IPv4Address(names.get(name, "127.0.0.1"))]
 
-    outbound = Outbound(JudgingDialler(AddressRules(openings(opened)), resolve), _roots())
+    outbound = Outbound(JudgingDialler(AddressRules(openings(opened)), resolve), _trusted(ca_file))
     clock, vaults, trail = Moved(), Vaults(), Trail()
     meter = McpMeter(CollectorRegistry())
     records = Records(trail, clock, meter)
