@@ -70,7 +70,7 @@ class Wire(asyncio.Protocol):
         else:
             self._decrypt(data)
         _wake(self._reader)
-        if len(self._buffer) > _HIGH and not self._paused and not self._gone:
+        if len(self._buffer) > _HIGH and not self._paused and not self._dead:
             self._paused = True
             self._open.pause_reading()
 
@@ -159,7 +159,7 @@ class Wire(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Sends, without waiting. Raises `LostError`."""
-        if self._gone or self._closing:
+        if self._dead:
             raise LostError from self._lost
         self._open.write(data if self._layer is None else self._layer.encrypted(data))
 
@@ -178,7 +178,7 @@ class Wire(asyncio.Protocol):
 
     def finish(self) -> None:
         """Says that no more will be sent; more may be read."""
-        if self._gone or self._closing:
+        if self._dead:
             return
         if self._layer is not None:
             self._open.write(self._layer.farewell())
@@ -201,7 +201,7 @@ class Wire(asyncio.Protocol):
             try:
                 done = layer.shake()
             finally:
-                if (answer := layer.outgoing.read()) and not self._gone:
+                if (answer := layer.outgoing.read()) and not self._dead:
                     self._open.write(answer)  # an alert, if it failed
             if done:
                 break
@@ -214,9 +214,9 @@ class Wire(asyncio.Protocol):
     def close(self) -> None:
         """Closes once all is sent."""
         if self._transport is not None and not self._closing:
-            self._closing = True
-            if self._layer is not None and not self._gone and not self._finished:
+            if self._layer is not None and not self._finished and not self._dead:
                 self._open.write(self._layer.farewell())
+            self._closing = True
             self._transport.close()
 
     def abort(self) -> None:
@@ -241,6 +241,11 @@ class Wire(asyncio.Protocol):
             self.close()
 
     @property
+    def _dead(self) -> bool:
+        """Whether it takes nothing more: the loop's own transports raise what they like then."""
+        return self._closing or self._gone or self._open.is_closing()
+
+    @property
     def _open(self) -> asyncio.Transport:
         assert self._transport is not None  # noqa: S101  # nobody has a wire before it is made
         return self._transport
@@ -261,7 +266,7 @@ class Wire(asyncio.Protocol):
             self._set_alarm()
 
     def _resume(self) -> None:
-        if self._paused and not self._gone:
+        if self._paused and not self._dead:
             self._paused = False
             self._open.resume_reading()
 
@@ -276,7 +281,7 @@ class Wire(asyncio.Protocol):
             self._ended, self._lost = True, error
             self.abort()
             return
-        if answer := layer.outgoing.read():
+        if (answer := layer.outgoing.read()) and not self._dead:
             self._open.write(answer)
         if over:  # nobody goes on to read who says so
             self._ended = True
