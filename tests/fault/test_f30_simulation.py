@@ -35,6 +35,7 @@ SEEN = (
     "sandbox dies",
     "checkpoint restored",
     "agent_tool_result",
+    "agent_mcp_tool_result",
     "agent_thread_context_compacted",
     "user_custom_tool_result",
     "user_tool_result",

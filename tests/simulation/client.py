@@ -202,6 +202,10 @@ class Client:
 
     def _heed(self, event: Event) -> None:
         kind = event.WhichOneof("payload")
+        if kind == "agent_mcp_tool_use":
+            if event.agent_mcp_tool_use.evaluated_permission == EVALUATED_PERMISSION_ASK:
+                self._tasks.create_task(self._answer(event.id, custom=False))
+            return
         asked = kind == "agent_tool_use" and event.agent_tool_use.HasField("evaluation")
         if asked and event.agent_tool_use.evaluated_permission == EVALUATED_PERMISSION_ASK:
             self._tasks.create_task(self._answer(event.id, custom=False))

@@ -53,6 +53,8 @@ class Faults:
         world = self._world
         world.model.temper.calm()
         world.fate.calm()
+        if world.server is not None:
+            world.server.calm = True
         world.network.slow = 0.0
         world.network.heal()
         world.disk.down_until = 0.0

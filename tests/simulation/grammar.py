@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from drover.event.v1.event_pb2 import Event
 
-_AGENTS = {"agent_message", "agent_thinking", "agent_tool_use", "agent_custom_tool_use"}
+_CALLS = {"agent_tool_use", "agent_mcp_tool_use", "agent_custom_tool_use"}
+_AGENTS = {"agent_message", "agent_thinking", *_CALLS}
 PICO_PER_CENT = 10**10
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens")
 
@@ -110,9 +111,13 @@ class Grammar:
         self.calls[event.id] = self.open_calls[event.id] = event
 
     _agent_custom_tool_use = _agent_tool_use
+    _agent_mcp_tool_use = _agent_tool_use
 
     def _agent_tool_result(self, event: Event) -> None:
         self._result(event.agent_tool_result.tool_use_id, event)
+
+    def _agent_mcp_tool_result(self, event: Event) -> None:
+        self._result(event.agent_mcp_tool_result.mcp_tool_use_id, event)
 
     def _user_custom_tool_result(self, event: Event) -> None:
         self._result(event.user_custom_tool_result.custom_tool_use_id, event)
@@ -169,6 +174,10 @@ class Grammar:
             self._cap = 0
 
     def _session_error(self, event: Event) -> None:
+        if event.session_error.error.retry_status.beside:
+            if self._status != "running":
+                self._fault(f"while {self._status}")
+            return
         retrying = event.session_error.error.retry_status.type == RETRY_STATUS_TYPE_RETRYING
         following = "session_status_rescheduled" if retrying else "session_thread_status_idle"
         if self._after() != following:

@@ -155,20 +155,24 @@ def _effects(grammar: Grammar, effects: Counter[str], *, self_hosted: bool) -> l
     """
     faults = []
     for call_id, call in grammar.calls.items():
-        use = call.agent_tool_use
-        if not call.HasField("agent_tool_use") or use.HasField("malformed_input"):
+        of_server = call.HasField("agent_mcp_tool_use")
+        use = call.agent_mcp_tool_use if of_server else call.agent_tool_use
+        if call.HasField("agent_custom_tool_use") or use.HasField("malformed_input"):
             continue
         mark = use.input.partition("mark-")[2].partition('"')[0]
         ran = effects[f"mark-{mark}"]
-        most = 0 if self_hosted else 1 if use.name in _ONCE else 2
+        most = 1 if of_server else 0 if self_hosted else 1 if use.name in _ONCE else 2
         if ran > most:
             faults.append(f"{use.name} call {call_id} ran {ran} times")
         result = grammar.results.get(call_id)
         if result is None:
             continue
-        said = "".join(block.text.text for block in result.agent_tool_result.content)
+        of_call = result.agent_mcp_tool_result if of_server else result.agent_tool_result
+        said = "".join(block.text.text for block in of_call.content)
         if not ran and said.startswith("did "):
             faults.append(f"call {call_id} never ran, but its result says that it did")
+        if ran and "nothing was run" in said.lower():
+            faults.append(f"call {call_id} ran, but its result says that nothing did")
     return faults
 
 

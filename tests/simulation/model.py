@@ -13,6 +13,7 @@ from services.brain.domain.context import HISTORY_TOOL
 from services.brain.harness.compaction import PROMPT
 from services.brain.model.port import ModelError, ModelErrorKind
 from tests.doubles.scripted_model import response, text, thinking, tool
+from tests.simulation import servers
 from tests.simulation.catalog import SMALL, WINDOW
 from tests.simulation.work import current_work
 
@@ -155,6 +156,8 @@ class Model:
 
     def _call(self, number: int, at: int, offered: set[str]) -> list[Raw]:
         mark, call_id = f"mark-{number}-{at}", f"toolu_{number}_{at}"
+        if servers.TOOL in offered and self._rng.random() < 0.6:
+            return tool(servers.TOOL, {"mark": mark}, call_id)
         draw = self._rng.random()
         if draw < 0.1 and HISTORY_TOOL in offered:
             return tool(HISTORY_TOOL, {"text": "mark"}, call_id)

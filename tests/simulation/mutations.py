@@ -7,11 +7,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from services.brain.domain import budget
+from chassis.errors import DroverError
+from services.brain.domain import budget, listing
+from services.brain.domain.listing import Found
 from services.brain.domain.transcript import Transcript
+from services.brain.loop import server_lists
 from services.brain.loop.checkpoints import Checkpointing
 from services.hands.domain import execution
 from services.hands.domain.execution import Begun, Record, Step
+from services.hands.remote.mcp import McpTools
 from services.session.domain import append, lease
 from tests.doubles import hands_journal
 from tests.simulation.world import NONE, Mutations
@@ -108,6 +112,32 @@ def checkpoint_incomplete() -> Iterator[Mutations]:
         yield NONE
 
 
+@contextmanager
+def mcp_call_sent_again() -> Iterator[Mutations]:
+    """A call of an MCP tool that may have been sent is taken for one that was not."""
+
+    def failed(_mcp: Any, _call: Any, error: DroverError) -> Any:
+        raise error
+
+    with mock.patch.object(McpTools, "_failed", failed):
+        yield NONE
+
+
+@contextmanager
+def tools_asked_for_in_vain() -> Iterator[Mutations]:
+    """The model is told of what MCP servers have just said, and the log is not."""
+
+    right = listing.compare
+
+    def compare(agent: Any, known: Any, outcomes: Any) -> Found:
+        found = right(agent, known, outcomes)
+        known.take(found.listing)
+        return Found(errors=found.errors)
+
+    with mock.patch.object(server_lists.listing, "compare", compare):
+        yield NONE
+
+
 ALL: dict[str, Callable[[], AbstractContextManager[Mutations]]] = {
     made.__name__: made
     for made in (
@@ -119,5 +149,7 @@ ALL: dict[str, Callable[[], AbstractContextManager[Mutations]]] = {
         second_result_kept,
         budget_overlooked,
         checkpoint_incomplete,
+        mcp_call_sent_again,
+        tools_asked_for_in_vain,
     )
 }

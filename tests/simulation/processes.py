@@ -41,8 +41,13 @@ from services.brain.rpc import BrainRpc
 from services.hands.custody import Custody
 from services.hands.domain.limits import MIB
 from services.hands.domain.limits import Limits as HandLimits
+from services.hands.egress.grants import Grants
 from services.hands.executor import Executor
 from services.hands.pool import Pool, PoolSize
+from services.hands.remote.granted import RemoteGrants
+from services.hands.remote.mcp import McpTools
+from services.hands.remote.outside import Outside
+from services.hands.remote.spilling import Spilling
 from services.hands.rpc import HandsRpc
 from services.session.clients.brain import BrainClient
 from services.session.clients.hands import HandsClient
@@ -211,10 +216,16 @@ class HandsProcess:
             )
             journal = Delayed(world.disk, self._life, world.disk.journal)
             custody = Custody(MemoryHandOvers(world.disk.journal), pool, workspaces)
-            executor = Executor(cast("Any", journal), pool, tasks, custody)
+            outside = None
+            if world.server is not None:
+                grants = RemoteGrants(Grants(world.server, tasks, world.loop), world.loop)
+                spilling = Spilling(pool, custody)
+                mcp = McpTools(world.server, grants, spilling, world.loop)
+                outside = Outside(mcp, cast("Any", None), grants)
+            executor = Executor(cast("Any", journal), pool, tasks, custody, outside)
             pool.fill()
             server = world.network.serve(self._life, world.authors.new_id)
-            rpc = HandsRpc(executor)
+            rpc = HandsRpc(executor, outside.mcp if outside is not None else None)
             add_HandsServiceServicer_to_server(rpc, cast("Any", server))
             while True:
                 await asyncio.sleep(_REAP_SECONDS)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from drover.agent.v1 import tool_pb2
 from services.brain.harness.registry import HARNESS_KEY
 from tests.doubles.session_registry import FakeAgents, FakeEnvironments
-from tests.simulation import processes
+from tests.simulation import processes, servers
 from tests.simulation.catalog import LARGE, SMALL, catalogue
 from tests.simulation.disk import Disk
 from tests.simulation.loop import Life, SimLoop
@@ -64,6 +64,12 @@ class World:
         self.agents, self.environments = FakeAgents(), FakeEnvironments()
         # By the seed, not by chance: all other seeds go as they did.
         self.self_hosted = seed % 5 == 0
+        self.server: servers.Server | None = None
+        self.all_lives: list[Life] = [self.network.life, self.disk.life, self.client_life]
+        if seed % 4 == 3:
+            self.all_lives.append(Life("server"))
+            self.server = servers.Server(self.disk, self.all_lives[-1], self.fate)
+            self.agents.agent.mcp_servers.append(servers.SERVER)
         if self.self_hosted:
             self.environments.environment.config.self_hosted.SetInParent()
         self.agents.agent.metadata.clear()
@@ -77,7 +83,6 @@ class World:
         self.counts: Counter[str] = Counter()
         self._lives: dict[str, Life] = {}
         self._tasks: dict[str, Any] = {}
-        self.all_lives: list[Life] = [self.network.life, self.disk.life, self.client_life]
         registry = Life("registry")
         self.all_lives.append(registry)
         processes.registry(self, registry)
@@ -107,7 +112,10 @@ class World:
         custom = tool_pb2.Tool()
         custom.custom.name, custom.custom.description = "ask_owner", "Ask the owner."
         custom.custom.input_schema = '{"type":"object"}'
-        return [toolset, custom]
+        if self.server is None:
+            return [toolset, custom]
+        policy = _POLICIES[int(self.rng.random() * len(_POLICIES))]
+        return [toolset, custom, servers.toolset(policy)]
 
     def steps_of_script(self) -> int:
         return 1 + int(self.rng.random() * 5)
