@@ -121,6 +121,19 @@ async def test_new_tokens_are_not_used_unless_they_are_kept(
     assert world.stored() == saved
 
 
+async def test_a_fault_of_ones_own_ends_the_call_and_not_the_process(
+    world: World, server: McpServer
+) -> None:
+    _saved(world, server, expires_in=-5)
+    world.vaults.broken = [ZeroDivisionError()]
+    assert await _refused(world, server) == "mcp_connection_failed"
+    assert not server.report()["seen"]
+    server.forget()
+    async with mcp_world(server.port, idle=10) as other:
+        other.bearer(server.url(PATH), server.grant().access_token)
+        await _count(other, server)
+
+
 async def test_a_database_that_is_away_for_a_moment_costs_no_token(
     world: World, server: McpServer
 ) -> None:
