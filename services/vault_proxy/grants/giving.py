@@ -68,7 +68,11 @@ class Giving:
 
     async def open(self, workspace_id: str, session_id: str, hand_id: str) -> OpenGrantResponse:
         """A grant for a hand, or a later one. Raises `DroverError`: NOT_FOUND, ARCHIVED."""
-        known = await self._known.get(workspace_id, session_id, now=True)
+        try:
+            known = await self._known.get(workspace_id, session_id, now=True)
+        except DroverError as error:
+            await self._record(workspace_id, session_id, hand_id, error.reason.lower())
+            raise
         if known.ended:
             await self._record(workspace_id, session_id, hand_id, "session_ended")
             raise DroverError(

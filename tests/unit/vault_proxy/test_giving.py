@@ -36,6 +36,14 @@ async def test_a_session_that_has_ended_is_refused_a_grant_and_that_is_recorded(
     assert [(one.verdict, one.reason) for one in world.trail] == [(Outcome.DENIED, "session_ended")]
 
 
+async def test_a_session_that_is_unknown_is_refused_a_grant_and_that_is_recorded() -> None:
+    world = GrantWorld(sessions={})
+    with pytest.raises(DroverError) as raised:
+        await world.giving.open(WORKSPACE, "sesn_1", "hand_1")
+    assert raised.value.reason is Reason.NOT_FOUND
+    assert [(one.verdict, one.reason) for one in world.trail] == [(Outcome.DENIED, "not_found")]
+
+
 async def test_a_credential_whose_host_the_environment_closes_is_a_problem() -> None:
     made = session(allowed=["*.open.example"])
     made.vault_ids.append("vlt_1")
