@@ -71,9 +71,9 @@ class AuditTrail:
 
     async def record(self, entry: AuditEntry) -> None:
         """Queues an entry; waits where too many are queued."""
-        while len(self._queue) >= self._most and not self._closing:
+        while not self._has_room():
             async with self._written:
-                await self._written.wait()
+                await self._written.wait_for(self._has_room)
         self._queue.append((self._ids("vaud"), entry))
         self._arrived.set()
 
@@ -99,6 +99,9 @@ class AuditTrail:
                 _log.warning("audit_not_swept", reason=error.reason)
             await asyncio.sleep(_SWEEP_SECONDS)
 
+    def _has_room(self) -> bool:
+        return self._closing or len(self._queue) < self._most
+
     async def _write(self) -> None:
         while not (self._closing and not self._queue):
             await self._arrived.wait()
@@ -111,19 +114,19 @@ class AuditTrail:
                 if batch:
                     await self._store.append(batch)
                 kept = True
-            except DroverError as error:
-                _log.error("audit_not_written", reason=error.reason, entries=len(batch))
+            except Exception as error:  # noqa: BLE001  # whatever it is, nothing goes unrecorded
+                _log.error("audit_not_written", error=type(error).__name__, entries=len(batch))
             finally:
                 self._writing = False
             if not kept:
                 self._queue[:0] = batch
                 self._arrived.set()
+            async with self._written:
+                self._written.notify_all()
+            if not kept:
                 if self._closing:
                     return
                 await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            async with self._written:
-                self._written.notify_all()
 
     async def _linger(self) -> None:
         try:

@@ -51,7 +51,7 @@ class Gate:
         await self.open.wait()
         if self.failures:
             self.failures -= 1
-            raise DroverError(Reason.UNAVAILABLE, "away")
+            raise DroverError(Reason.UNAVAILABLE, "away") if self.failures else OSError
         self.batches.append([entry for _, entry in entries])
 
     async def page(self, *_: object) -> Sequence[tuple[str, AuditEntry]]:
@@ -123,6 +123,19 @@ async def test_who_decides_waits_while_too_much_is_queued_and_nothing_is_lost() 
     assert sorted(one.host for batch in gate.batches for one in batch) == [
         f"{number}.example" for number in range(6)
     ]
+
+
+async def test_many_who_decide_pass_through_a_small_queue() -> None:
+    gate = Gate()
+    gate.open.set()
+    async with AuditTrail(gate, new_id, ManualClock(), most=1) as trail:
+        async with asyncio.timeout(20):
+            deciding = asyncio.gather(*(trail.record(entry(number)) for number in range(50)))
+            while not deciding.done():
+                await trail.flush()
+                await asyncio.sleep(0)
+            await deciding
+    assert sum(map(len, gate.batches)) == 50
 
 
 async def test_entries_wait_for_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
