@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 import sys
 import tempfile
@@ -11,14 +10,24 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from bench.bare_sandboxes import in_turn
-from bench.egress_peers import HELD, HOST, VALUE
+from bench.egress_peers import HOST, VALUE
 from bench.report import Report
 from bench.statistics import Distribution
+from bench.vault_process import TOKEN, running_vault_proxy
+from chassis.grpc.channel import open_channel
+from chassis.secret import Secret
+from drover.vault.v1 import credential_proxy_service_pb2 as pb
+from drover.vault.v1.credential_proxy_service_pb2_grpc import CredentialProxyServiceStub
+from drover.vault.v1.vault_credential_service_pb2 import CreateCredentialRequest
+from drover.vault.v1.vault_credential_service_pb2_grpc import VaultCredentialServiceStub
+from drover.vault.v1.vault_service_pb2 import CreateVaultRequest
+from drover.vault.v1.vault_service_pb2_grpc import VaultServiceStub
 from tests.doubles.certificates import Authority
-from tests.doubles.egress import placeholder_of
+from tests.doubles.one_session import OneSession
+from tests.doubles.ports import free_port
 
 _BATCH: Final = 20
 """Requests of one turn: the figures are taken in turns, so that a busy moment hits them all."""
@@ -29,27 +38,57 @@ _HEADERS: Final = "User-Agent: bench\r\nAccept: */*\r\nAccept-Encoding: gzip\r\n
 async def measure(report: Report, *, scale: float) -> None:
     """Latency plain and in TLS, and how much one core does."""
     with tempfile.TemporaryDirectory(prefix="drover-bench-") as name:
-        folder = Path(name)
-        session, outside = Authority("Drover session"), Authority("Outside")
-        (folder / "session.pem").write_text(session.certificate)
-        (folder / "session.key").write_text(session.key)
+        folder, outside, session = Path(name), Authority("Outside"), OneSession()  # type: ignore[abstract]
         (folder / "outside.pem").write_text(outside.certificate)
         (folder / "server.pem").write_text(outside.leaf(HOST))
+        egress = f"127.0.0.1:{free_port()}"
         async with AsyncExitStack() as stack:
             plain = await stack.enter_async_context(_peer("plain", folder))
             secure = await stack.enter_async_context(_peer("secure", folder))
             hop = await stack.enter_async_context(_peer("hop", folder, plain))
-            proxy = await stack.enter_async_context(_peer("proxy", folder, plain, secure, core=0))
+            address = await stack.enter_async_context(
+                running_vault_proxy(
+                    folder,
+                    session,
+                    f"127.0.0.1/32:{plain},127.0.0.1/32:{secure}",
+                    core=0,
+                    DROVER_EGRESS_LISTEN=egress,
+                    DROVER_EGRESS_CA_FILE=str(folder / "outside.pem"),
+                )
+            )
+            grant = await _grant(address, session)
+            proxy = _Proxy(int(egress.rpartition(":")[2]), grant)
             ways = [
                 await _through_proxy(proxy, plain),
-                await _direct(hop),
-                await _through_tunnel(proxy, secure, folder / "session.pem"),
+                await _through_hop(hop),
+                await _through_tunnel(proxy, secure),
                 await _in_tls(secure, folder / "outside.pem"),
             ]
             await _latency(report, ways, scale)
             await _rate(report, proxy, plain, scale)
             for way in ways:
                 way.close()
+
+
+class _Proxy(NamedTuple):
+    """The proxy's egress port, and what opens it."""
+
+    port: int
+    grant: pb.OpenGrantResponse
+
+
+async def _grant(address: str, session: OneSession) -> pb.OpenGrantResponse:
+    """A grant of a session with a credential for the servers' host."""
+    async with open_channel(address, Secret(TOKEN)) as channel:
+        made = await VaultServiceStub(channel).CreateVault(CreateVaultRequest(display_name="bench"))
+        request = CreateCredentialRequest(vault_id=made.vault.id)
+        variable = request.auth.environment_variable
+        variable.secret_name, variable.secret_value = "KEY", VALUE
+        variable.networking.unrestricted.SetInParent()
+        await VaultCredentialServiceStub(channel).CreateCredential(request)
+        session.session.vault_ids.append(made.vault.id)
+        asked = pb.OpenGrantRequest(session_id="sesn_1", hand_id="bench")
+        return await CredentialProxyServiceStub(channel).OpenGrant(asked)
 
 
 class _Way:
@@ -97,7 +136,7 @@ async def _latency(report: Report, ways: Sequence[_Way], scale: float) -> None:
     report.latency("  the same without any hop, in TLS", secure)
 
 
-async def _rate(report: Report, proxy: int, plain: int, scale: float) -> None:
+async def _rate(report: Report, proxy: _Proxy, plain: int, scale: float) -> None:
     ways = [await _through_proxy(proxy, plain) for _ in range(_AT_ONCE)]
     seconds, done = max(1.0, 5 * scale), 0
 
@@ -126,24 +165,26 @@ def _request(target: str, port: int, secret: str) -> str:
     return f"GET {target} HTTP/1.1\r\nHost: {HOST}:{port}\r\n{_HEADERS}{authorization}\r\n"
 
 
-async def _through_proxy(proxy: int, port: int) -> _Way:
-    reader, writer = await asyncio.open_connection("127.0.0.1", proxy)
-    writer.write(b"DROVER/1 grant\n")
+async def _through_proxy(proxy: _Proxy, port: int) -> _Way:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    writer.write(f"DROVER/1 {proxy.grant.grant}\n".encode())
     return _Way(reader, writer, _request(f"http://{HOST}:{port}/v1", port, ""))
 
 
-async def _direct(hop: int) -> _Way:
+async def _through_hop(hop: int) -> _Way:
     reader, writer = await asyncio.open_connection("127.0.0.1", hop)
     return _Way(reader, writer, _request("/v1", hop, ""))
 
 
-async def _through_tunnel(proxy: int, port: int, authority: Path) -> _Way:
-    reader, writer = await asyncio.open_connection("127.0.0.1", proxy)
-    writer.write(f"DROVER/1 grant\nCONNECT {HOST}:{port} HTTP/1.1\r\n\r\n".encode())
+async def _through_tunnel(proxy: _Proxy, port: int) -> _Way:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    connect = f"CONNECT {HOST}:{port} HTTP/1.1\r\n\r\n"
+    writer.write(f"DROVER/1 {proxy.grant.grant}\n{connect}".encode())
     await reader.readuntil(b"\r\n\r\n")
-    context = ssl.create_default_context(cafile=str(authority))
+    context = ssl.create_default_context(cadata=proxy.grant.ca_certificate)
     await writer.start_tls(context, server_hostname=HOST)
-    return _Way(reader, writer, _request("/v1", port, placeholder_of(HELD).decode()))
+    (variable,) = proxy.grant.variables
+    return _Way(reader, writer, _request("/v1", port, variable.placeholder))
 
 
 async def _in_tls(port: int, authority: Path) -> _Way:
@@ -155,17 +196,13 @@ async def _in_tls(port: int, authority: Path) -> _Way:
 
 
 @asynccontextmanager
-async def _peer(
-    role: str, folder: Path, *ports: int, core: int | None = None
-) -> AsyncIterator[int]:
+async def _peer(role: str, folder: Path, *ports: int) -> AsyncIterator[int]:
     """Runs one of `bench.egress_peers`; gives its port."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "bench.egress_peers", role, str(folder), *map(str, ports)),
         stdout=asyncio.subprocess.PIPE,
     )
     try:
-        if core is not None:
-            os.sched_setaffinity(process.pid, {core})
         assert process.stdout is not None  # noqa: S101  # a pipe was asked for
         line = await process.stdout.readline()
         if not line:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,17 +16,14 @@ from mcp import Client
 from bench.bare_sandboxes import in_turn
 from bench.report import Report
 from bench.statistics import Distribution
+from bench.vault_process import TOKEN, running_vault_proxy
 from chassis.grpc.channel import open_channel
-from chassis.grpc.server import GrpcServer
 from chassis.secret import Secret
-from drover.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from drover.vault.v1 import credential_proxy_service_pb2 as pb
 from drover.vault.v1.credential_proxy_service_pb2_grpc import CredentialProxyServiceStub
 from tests.doubles.mcp_server import running_mcp_server
 from tests.doubles.one_session import OneSession
-from tests.doubles.ports import free_port
 
-_TOKEN: Final = "a-token-for-the-bench"  # noqa: S105
 _BATCH: Final = 5
 _INPUT: Final = {"text": "x" * 200}
 _PATHS: Final = {"2026-07-28": "/json/mcp", "2025-11-25": "/old"}
@@ -45,9 +39,9 @@ async def measure(report: Report, *, scale: float) -> None:
             for version, path in _PATHS.items():
                 session.add_server(version, peer.url(path))
             proxy = await stack.enter_async_context(
-                _vault_proxy(Path(name), session, f"127.0.0.1/32:{peer.port}")
+                running_vault_proxy(Path(name), session, f"127.0.0.1/32:{peer.port}")
             )
-            channel = await stack.enter_async_context(open_channel(proxy, Secret(_TOKEN)))
+            channel = await stack.enter_async_context(open_channel(proxy, Secret(TOKEN)))
             service = CredentialProxyServiceStub(channel)
             request = pb.OpenGrantRequest(session_id="sesn_1", hand_id="bench")
             grant = (await service.OpenGrant(request)).grant
@@ -88,35 +82,3 @@ def _batch(call: Call) -> Callable[[], Awaitable[list[float]]]:
         return taken
 
     return run
-
-
-@asynccontextmanager
-async def _vault_proxy(folder: Path, session: OneSession, opened: str) -> AsyncIterator[str]:
-    """The real process, with a session service that has one session."""
-    (folder / "token").write_text(_TOKEN)
-    sessions = GrpcServer("127.0.0.1:0", Secret(_TOKEN), reflection=False)
-    sessions.add(add_SessionServiceServicer_to_server, session)
-    await sessions.start()
-    address = f"127.0.0.1:{free_port()}"
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "services.vault_proxy.main"),
-        env={
-            **os.environ,
-            "DROVER_DATA_DIR": str(folder),
-            "DROVER_TOKEN_FILE": str(folder / "token"),
-            "DROVER_LISTEN": address,
-            "DROVER_SESSION_ADDRESS": sessions.address,
-            "DROVER_EGRESS_ALLOW_PRIVATE": opened,
-            "DROVER_LOG_LEVEL": "warning",
-        },
-    )
-    try:
-        async with open_channel(address, Secret(_TOKEN)) as channel, asyncio.timeout(30):
-            await CredentialProxyServiceStub(channel).GetHoldings(
-                pb.GetHoldingsRequest(), wait_for_ready=True
-            )
-        yield address
-    finally:
-        process.terminate()
-        await process.wait()
-        await sessions.stop()
