@@ -202,7 +202,7 @@ class Pool:
         if (seat := self._seats.pop(where, None)) is not None:
             self._seats[to] = seat
             if seat.ready:
-                seat.hand.result().assign(session_of(to))
+                self._assign(seat.hand.result(), to)
 
     async def withdraw(self, session_id: str) -> None:
         """Ends what a session's hands were allowed of the network, all of which are released."""
@@ -285,7 +285,7 @@ class Pool:
             except OSError:
                 self.spares.discard(hand, volume, "its workspace could not be given away")
                 raise
-            hand.assign(session_of(where))
+            self._assign(hand, where)
             _log.info("hand_assigned", session_id=session_of(where), hand_id=hand.id)
             return hand
         if volume is None:
@@ -294,10 +294,17 @@ class Pool:
         else:
             hand = await self._starter.launch(volume, blueprint, session_of(where))
             hand.lost = Lost.SANDBOX
-        hand.assign(session_of(where))
+        self._assign(hand, where)
         _log.info("hand_started", session_id=session_of(where), hand_id=hand.id)
         self.fill()
         return hand
+
+    def _assign(self, hand: Hand, where: str) -> None:
+        """Has a hand serve the session at an address, and no other from now on."""
+        hand.assign(session_of(where))
+        if hand.access is None and self._network is not None:
+            told = self._network.cut_off(session_of(where), hand)
+            self._tasks.create_task(told, name=f"cut off {where}")
 
     async def _end(self, where: str, seat: Seat, why: str) -> None:
         """Ends the hand of a seat that was taken out. Others may wait for the same end."""

@@ -6,8 +6,10 @@ import asyncio
 import shutil
 from typing import TYPE_CHECKING
 
+from chassis.errors import DroverError
 from services.hands.backends.port import BackendUnavailable
 from services.hands.egress.access import Access
+from services.hands.egress.cut_off import missing
 from services.hands.egress.listener import Listener
 from services.hands.egress.place import Place, system_bundle
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from services.hands.egress.grants import Grants
     from services.hands.egress.metrics import EgressMetrics
     from services.hands.egress.proxy import ProxyAddress
+    from services.hands.hand import Hand
 
 
 class Network:
@@ -73,6 +76,16 @@ class Network:
             raise BackendUnavailable(text) from error
         access.listen(listener)
         return access
+
+    async def cut_off(self, session_id: str, hand: Hand) -> None:
+        """Finds out what a session misses whose sandbox has no way out. Raises nothing."""
+        try:
+            grant = await self.grants.current(session_id, hand.id)
+        except DroverError:
+            return  # it is told of it with the next sandbox
+        finally:
+            self.grants.drop(session_id, hand.id)
+        hand.missing = missing(grant, hand.backend)
 
     def _start(self) -> None:
         shutil.rmtree(self._directory, ignore_errors=True)
