@@ -1,4 +1,8 @@
-"""S4: sockets of the host, abstract names, inherited descriptors, descriptors that are passed."""
+"""S4: sockets of the host, abstract names, inherited descriptors, descriptors that are passed.
+
+These sandboxes have no way out. What one that has it may reach, the one socket and nothing else, is
+tried in `tests/adversarial/egress/test_e01_no_other_way.py`.
+"""
 
 from __future__ import annotations
 
