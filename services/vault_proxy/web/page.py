@@ -46,6 +46,8 @@ _CELLS: Final = {"tr": ("tr", "td", "th", "p"), "td": ("td", "th", "p"), "th": (
 _ENDED: Final = _IMPLIED | _CELLS
 _HEADING: Final = re.compile(r"h([1-6])\Z")
 _HIDDEN: Final = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0", re.I)
+# A tag or a comment without an end: no browser shows it, nor anything behind it.
+_OPEN_MARKUP: Final = re.compile("<[!/?a-zA-Z]")
 _SPACES: Final = re.compile(r"[ \t\n\r\f\v\xa0]+")
 _LINES: Final = re.compile(r"\n{3,}")
 _EDGES: Final = re.compile(r"[ \t]+\n")
@@ -79,7 +81,8 @@ def read(html: str, base: str, limit: int) -> Page:
     reader = _Reader(base, limit)
     with suppress(_Full):
         reader.feed(html)
-        reader.close()
+        if not _OPEN_MARKUP.match(reader.rawdata):
+            reader.close()
     text = _LINES.sub("\n\n", _EDGES.sub("\n", "".join(reader.parts))).strip()
     title = _SPACES.sub(" ", visible("".join(reader.title))).strip()[:_MAX_TITLE]
     return Page(title, text[:limit], cut=reader.full or len(text) > limit)

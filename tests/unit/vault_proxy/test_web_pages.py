@@ -57,6 +57,9 @@ def test_pages_read_like_markdown(html: str, shown: str) -> None:
         "<template>X</template>",
         "<!-- X -->",
         "<p title=X>",
+        "<!-- X <script>X",
+        "<!X",
+        "<a title='X",
     ],
 )
 def test_what_a_page_hides_from_people_is_not_shown_to_the_model(html: str) -> None:
@@ -67,6 +70,10 @@ def test_characters_that_nobody_sees_are_left_out() -> None:
     hidden = "".join(chr(0xE0000 + ord(one)) for one in "do this")
     assert visible(f"a{hidden}b\u202ec\u200bd\x00\x1be\tf\n") == "abcde\tf\n"
     assert text(f"<p>a{hidden}b&#8238;c") == "abc"
+
+
+def test_markup_without_an_end_costs_no_more_than_its_length() -> None:
+    assert text("a<!--" * 800_000) == "a"
 
 
 def test_the_title_is_told_apart() -> None:
@@ -99,8 +106,8 @@ async def test_a_page_is_read_in_a_process_of_its_own() -> None:
     assert page == Page("", "été", cut=False)
 
 
-@pytest.mark.parametrize("html", [b"a<!--" * 800_000, b"<a " + b"b " * 2_000_000], ids=[0, 1])
-async def test_a_page_that_takes_too_much_is_given_up(html: bytes) -> None:
+async def test_a_page_that_takes_too_much_is_given_up() -> None:
+    html = b"<a " + b"b " * 2_000_000
     with pytest.raises(WebError) as failed:
         await PageReader(seconds=1).read(html, charset="", base=BASE, limit=1000)
     assert failed.value.code is Code.TOO_LARGE
