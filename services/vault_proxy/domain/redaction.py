@@ -36,7 +36,16 @@ def redaction(values: Iterable[str]) -> Table:
 
 
 def forms(value: str) -> set[bytes]:
-    """The value plain, and as JSON, URLs, HTML, base64 and hexadecimal digits spell it."""
+    """The value as it is sent, and as JSON, URLs, HTML, base64 and hexadecimal digits spell that.
+
+    It is sent plain, as JSON spells it, or as a form does: a server that shows a body as a text of
+    its answer spells it twice.
+    """
+    sent = {value, json.dumps(value, ensure_ascii=False)[1:-1], quote_plus(value)}
+    return {form for text in sent for form in _spelt(text)}
+
+
+def _spelt(value: str) -> set[bytes]:
     raw = value.encode()
     spelt = {value, *_json_forms(value), *_url_forms(value), *_html_forms(value)}
     found = {text.encode() for text in spelt} | {raw.hex().encode(), raw.hex().upper().encode()}

@@ -36,6 +36,11 @@ _ECHOES = {
     "base64, first alignment": base64.b64encode(_RAW + b"!"),
     "base64, second alignment": base64.b64encode(b"a" + _RAW + b"!!"),
     "base64, third alignment": base64.b64encode(b"ab" + _RAW),
+    "JSON in JSON": json.dumps(json.dumps({"k": CANARY}, ensure_ascii=False))[9:-3].encode(),
+    "JSON in base64": base64.b64encode(json.dumps(CANARY, ensure_ascii=False).encode()),
+    "a form in JSON": json.dumps(urllib.parse.quote_plus(CANARY)).encode(),
+    "a form in base64": base64.b64encode(urllib.parse.quote_plus(CANARY).encode()),
+    "a form in a query": urllib.parse.quote_plus(urllib.parse.quote_plus(CANARY)).encode(),
     "base64 for URLs": base64.urlsafe_b64encode(b"a" + _RAW),
 }
 
