@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import sys
 import tempfile
@@ -46,17 +47,16 @@ async def measure(report: Report, *, scale: float) -> None:
             plain = await stack.enter_async_context(_peer("plain", folder))
             secure = await stack.enter_async_context(_peer("secure", folder))
             hop = await stack.enter_async_context(_peer("hop", folder, plain))
-            address = await stack.enter_async_context(
+            process = await stack.enter_async_context(
                 running_vault_proxy(
                     folder,
                     session,
                     f"127.0.0.1/32:{plain},127.0.0.1/32:{secure}",
-                    core=0,
                     DROVER_EGRESS_LISTEN=egress,
                     DROVER_EGRESS_CA_FILE=str(folder / "outside.pem"),
                 )
             )
-            grant = await _grant(address, session)
+            grant = await _grant(process.address, session)
             proxy = _Proxy(int(egress.rpartition(":")[2]), grant)
             ways = [
                 await _through_proxy(proxy, plain),
@@ -65,6 +65,8 @@ async def measure(report: Report, *, scale: float) -> None:
                 await _in_tls(secure, folder / "outside.pem"),
             ]
             await _latency(report, ways, scale)
+            for thread in os.listdir(f"/proc/{process.pid}/task"):  # noqa: PTH208
+                os.sched_setaffinity(int(thread), {0})
             await _rate(report, proxy, plain, scale)
             for way in ways:
                 way.close()

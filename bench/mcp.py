@@ -41,7 +41,7 @@ async def measure(report: Report, *, scale: float) -> None:
             proxy = await stack.enter_async_context(
                 running_vault_proxy(Path(name), session, f"127.0.0.1/32:{peer.port}")
             )
-            channel = await stack.enter_async_context(open_channel(proxy, Secret(TOKEN)))
+            channel = await stack.enter_async_context(open_channel(proxy.address, Secret(TOKEN)))
             service = CredentialProxyServiceStub(channel)
             request = pb.OpenGrantRequest(session_id="sesn_1", hand_id="bench")
             grant = (await service.OpenGrant(request)).grant

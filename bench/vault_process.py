@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
@@ -22,11 +22,18 @@ from tests.doubles.ports import free_port
 TOKEN: Final = "a-token-for-the-bench"  # noqa: S105
 
 
+class VaultProxy(NamedTuple):
+    """Where it listens, and its process."""
+
+    address: str
+    pid: int
+
+
 @asynccontextmanager
 async def running_vault_proxy(
-    folder: Path, session: OneSession, opened: str, *, core: int | None = None, **settings: str
-) -> AsyncIterator[str]:
-    """Runs it, on one core if that is given; gives its address. `opened` are private networks."""
+    folder: Path, session: OneSession, opened: str, **settings: str
+) -> AsyncIterator[VaultProxy]:
+    """Runs it. `opened` are private networks."""
     (folder / "token").write_text(TOKEN)
     sessions = GrpcServer("127.0.0.1:0", Secret(TOKEN), reflection=False)
     sessions.add(add_SessionServiceServicer_to_server, session)
@@ -46,13 +53,11 @@ async def running_vault_proxy(
         },
     )
     try:
-        if core is not None:
-            os.sched_setaffinity(process.pid, {core})
         async with open_channel(address, Secret(TOKEN)) as channel, asyncio.timeout(30):
             await CredentialProxyServiceStub(channel).GetHoldings(
                 pb.GetHoldingsRequest(), wait_for_ready=True
             )
-        yield address
+        yield VaultProxy(address, process.pid)
     finally:
         process.terminate()
         await process.wait()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from opentelemetry.trace import SpanKind, StatusCode
@@ -13,16 +13,20 @@ from services.vault_proxy.domain.refusal import RefusedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from services.vault_proxy.domain.session import SessionFacts
+    from services.vault_proxy.domain.target import Target
     from services.vault_proxy.proxy.egress import Asked
 
 
-@contextmanager
-def request_span(asked: Asked) -> Iterator[None]:
+def request_span(asked: Asked) -> AbstractContextManager[None]:
     """A span for a request that was allowed."""
-    facts, target = asked.facts, asked.target
-    if not tracing.enabled() or facts is None or target is None:
-        yield
-        return
+    if not tracing.enabled() or asked.facts is None or asked.target is None:
+        return nullcontext()
+    return _span(asked.facts, asked.target)
+
+
+@contextmanager
+def _span(facts: SessionFacts, target: Target) -> Iterator[None]:
     with tracing.tracer(__name__).start_as_current_span(
         f"egress {target.method}",
         kind=SpanKind.CLIENT,

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _IDLE_SECONDS: Final = 4.0
 """Shorter than servers commonly keep an idle connection (Node: 5), so that none is sent into one
 that is being closed."""
-_KEPT: Final = 512
-_KEPT_PER_PLACE: Final = 8
+_KEPT: Final = 1024
+_KEPT_PER_PLACE: Final = 32
 
 
 class Place(NamedTuple):
