@@ -115,7 +115,9 @@ async def _serve(wire: Wire, egress: Egress) -> None:
         # Where, and not with which words: these could quote what was sent.
         where = traceback.format_tb(error.__traceback__)
         _log.error("connection_failed", error=type(error).__name__, where="".join(where))
+        wire.abort()
     finally:
+        wire.close()
         egress.meter.opened(-1)
 
 

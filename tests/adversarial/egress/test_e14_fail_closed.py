@@ -63,9 +63,11 @@ async def test_a_decision_that_cannot_be_recorded_is_not_carried_out(
         raise DroverError(Reason.UNAVAILABLE, "the trail is full")
 
     monkeypatch.setattr(World, "record", broken)
-    sandbox = await world.sandbox()
-    sandbox.send(_get(server.port))
-    assert await sandbox.ended()
+    for host in (ALLOWED, "denied.example", "not a host"):
+        sandbox = await world.sandbox()
+        sandbox.send(_get(server.port).replace(ALLOWED.encode(), host.encode()))
+        async with asyncio.timeout(5):
+            assert await sandbox.ended()
     assert server.asked == []
 
 
