@@ -38,14 +38,8 @@ from services.vault_proxy.grants.authority import Authorities
 from services.vault_proxy.grants.giving import Giving, Leftovers
 from services.vault_proxy.grants.known import KnownSessions
 from services.vault_proxy.grants.sessions import GrantedSessions
-from services.vault_proxy.mcp.greeting import quiet
-from services.vault_proxy.mcp.meter import McpMeter
-from services.vault_proxy.mcp.probe import LiveProbe
-from services.vault_proxy.mcp.records import Records
-from services.vault_proxy.mcp.servers import McpServers
-from services.vault_proxy.oauth.endpoint import TOKEN_SECONDS, TokenEndpoints
-from services.vault_proxy.oauth.tokens import AccessTokens
-from services.vault_proxy.outbound import Outbound, Timeouts, trust
+from services.vault_proxy.mcp.later import McpLater, Needs
+from services.vault_proxy.outbound import Outbound, trust
 from services.vault_proxy.proxy.dial import (
     AnyAddress,
     JudgingDialler,
@@ -261,32 +255,22 @@ async def _grants(
     return sessions
 
 
-async def _servers(ground: Ground, vault: Vault, outside: Outside) -> McpServers:
+async def _servers(ground: Ground, vault: Vault, outside: Outside) -> McpLater:
     """MCP for sessions, and for those who save credentials."""
-    quiet()
-    limits, clock, tasks = ground.settings.mcp_limits(), ground.clock, ground.tasks
-    meter = McpMeter(ground.registry)
-    records = Records(vault.trail, clock, meter)
-    client = await ground.stack.enter_async_context(
-        outside.outbound.client(timeouts=Timeouts(idle=TOKEN_SECONDS))
+    needs = Needs(
+        vault.servers,
+        outside.outbound,
+        vault.trail,
+        ground.clock,
+        ground.registry,
+        ground.settings.mcp_limits(),
     )
-    tokens = AccessTokens(vault.servers, TokenEndpoints(client, clock), clock, tasks)
-    probe = LiveProbe(tokens, outside.outbound, records, tasks=tasks, limits=limits)
+    mcp = await ground.stack.enter_async_context(McpLater(needs, ground.tasks))
     ground.server.add(
         add_VaultCredentialServiceServicer_to_server,
-        CredentialRpc(vault.credentials, vault.safe, vault.holdings, probe, clock, new_id),
+        CredentialRpc(vault.credentials, vault.safe, vault.holdings, mcp, ground.clock, new_id),
     )
-    servers = McpServers(
-        vault.servers,
-        tokens,
-        outside.outbound,
-        records,
-        tasks=tasks,
-        meter=meter,
-        limits=limits,
-    )
-    ground.stack.push_async_callback(servers.close)
-    return servers
+    return mcp
 
 
 async def _egress(
