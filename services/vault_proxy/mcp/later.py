@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from chassis.clock import Clock
-    from drover.vault.v1.credential_proxy_service_pb2 import CallResponse, ListToolsResponse
     from drover.vault.v1.credential_pb2 import CredentialValidation
+    from drover.vault.v1.credential_proxy_service_pb2 import CallResponse, ListToolsResponse
     from services.vault_proxy.domain.ports import Audit
     from services.vault_proxy.domain.server_credential import OauthCredential, ServerCredentials
     from services.vault_proxy.domain.session import SessionFacts
