@@ -35,6 +35,11 @@ class Mark:
         """Whether it is in there, in any form."""
         return any(form in data for form in self.forms)
 
+    def excerpts(self, data: bytes, around: int = 160) -> list[bytes]:
+        """What stands around it, at the first place of each form."""
+        at = [(data.find(form), len(form)) for form in self.forms]
+        return [data[max(0, n - around) : n + size + around] for n, size in at if n >= 0]
+
 
 def _base64(raw: bytes) -> Iterable[bytes]:
     for before in range(3):

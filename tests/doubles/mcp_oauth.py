@@ -33,6 +33,8 @@ class Tokens:
         self.spent: list[str] = []
         self.expires_in = 3600
         self.rotates = True
+        self.mark = ""
+        """A word that every token has in it."""
 
     def grant(
         self, client_id: str, client_secret: str | None, method: str, scope: str
@@ -70,7 +72,8 @@ class Tokens:
         return None if found is None or (found.expires_at or 0) < time.time() else found
 
     def _issue(self, client_id: str, scopes: list[str]) -> OAuthToken:
-        access, refresh = f"at-{secrets.token_urlsafe(24)}", f"rt-{secrets.token_urlsafe(24)}"
+        access = f"at-{self.mark}{secrets.token_urlsafe(24)}"
+        refresh = f"rt-{self.mark}{secrets.token_urlsafe(24)}"
         self.access[access] = AccessToken(
             token=access,
             client_id=client_id,

@@ -144,6 +144,7 @@ class Peer:
                 "seen": self.seen,
                 "token_requests": self.endpoint.asked,
                 "spent": self.tokens.spent,
+                "live": [*self.tokens.refresh],
                 "faults": self.faults.seen,
             }
         )

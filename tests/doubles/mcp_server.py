@@ -82,9 +82,9 @@ class McpServer:
         """What a 401 says in `www-authenticate`; empty for what is usual."""
         self._do("challenge", challenge=challenge)
 
-    def tokens(self, *, expires_in: int = 3600, rotates: bool = True) -> None:
-        """How access tokens are issued from now on."""
-        self._do("tokens", expires_in=expires_in, rotates=rotates)
+    def tokens(self, *, expires_in: int = 3600, rotates: bool = True, mark: str = "") -> None:
+        """How access tokens are issued from now on, and a word that each has in it."""
+        self._do("tokens", expires_in=expires_in, rotates=rotates, mark=mark)
 
     def token_fault(self, fault: Mapping[str, Any] | None) -> None:
         """How the token endpoint fails, as `mcp_oauth.TokenEndpoint` says; `None` ends it."""
@@ -108,7 +108,8 @@ class McpServer:
         self._do("forget")
 
     def report(self) -> dict[str, Any]:
-        """What was asked: `runs` by tool, `metas`, `seen` requests, `token_requests`, `faults`."""
+        """What was asked: `runs` by tool, `metas`, `seen` requests, `token_requests`, `faults`;
+        and the refresh tokens that are `spent` and `live`, in the order of their issue."""
         answer: dict[str, Any] = self._control.get("/control").json()
         return answer
 

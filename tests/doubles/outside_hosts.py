@@ -174,5 +174,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("connection", "Upgrade")
         self.end_headers()
         self.wfile.write(b"\x81\x7e" + len(text).to_bytes(2, "big") + text)
-        while piece := self.rfile.read1(65536):  # type: ignore[attr-defined]
+        while piece := self.rfile.read1(65536):
             self.host.heard.append(b"WEBSOCKET\r\n" + piece)

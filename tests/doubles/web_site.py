@@ -20,6 +20,7 @@ class WebSite:
     found: list[dict[str, str]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
     # Answers wait for it, if there is one.
     gate: threading.Event | None = None
 
@@ -31,7 +32,7 @@ class WebSite:
     def forget(self) -> None:
         """As if it were new."""
         self.gate = None
-        for kept in (self.pages, self.found, self.asked, self.queries):
+        for kept in (self.pages, self.found, self.asked, self.queries, self.keys):
             kept.clear()
 
 
@@ -44,6 +45,7 @@ def running_web_site() -> Iterator[WebSite]:
             url = urlsplit(self.path)
             if url.path == "/search":
                 site.queries.append(parse_qs(url.query)["q"][0])
+                site.keys.append(self.headers.get("authorization", ""))
                 self._answer("application/json", json.dumps({"results": site.found}))
                 return
             site.asked.append(self.path)
