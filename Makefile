@@ -34,7 +34,7 @@ demo: setup ## Runs a whole stack and one agent session on real data; TASK="..."
 
 .PHONY: test
 test: setup ## Runs the whole test suite; ARGS="..." goes to pytest.
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: soak
 soak: setup ## Runs the fault and sandbox tests with their long runs in full, half an hour or more; ARGS="..." goes to pytest.
