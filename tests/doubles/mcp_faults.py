@@ -30,7 +30,12 @@ PATHS = {
     "/gone": "has forgotten the protocol's session, once",
     "/busy": "answers a call with a status of 429",
     "/elsewhere": "is of the older transport, and names another host for messages",
+    "/lost-401": "begins to answer a call, breaks off, and wants a token for the rest",
+    "/lost-404": "begins to answer a call, breaks off, and has forgotten the protocol's session",
+    "/lost-405": "begins to answer a call, breaks off, and has no rest to give",
+    "/lost-503": "begins to answer a call, breaks off, and is in trouble",
 }
+_LOST = "/lost-"
 _PIECE = b"x" * 65_536
 _ANSWERS: dict[str, tuple[int, bytes, dict[str, str]]] = {
     "/redirect": (307, b"", {"location": "/plain"}),
@@ -107,6 +112,8 @@ class Faults:
             )
             await writer.drain()
             await asyncio.Event().wait()
+        if http == "GET" and path.startswith(_LOST) and "last-event-id" in headers:
+            return _send(writer, int(path.removeprefix(_LOST)), b"")
         if http != "POST" or path == "/elsewhere":
             return _send(writer, 405, b"")
         if method == "tools/call":
@@ -124,6 +131,12 @@ class Faults:
         if path == "/silent":
             await reader.read()
         if path in {"/drop", "/silent"}:
+            return False
+        if path.startswith(_LOST):
+            writer.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+                b"id: 1\nretry: 10\ndata:\n\n"
+            )
             return False
         if path == "/huge":
             return await _huge(writer, message)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -71,6 +71,8 @@ class Exchange:
 
     sent: bool = False
     """A request may have reached the server."""
+    begun: bool = False
+    """The server has taken the call: whatever fails from then on does not undo that."""
     statuses: dict[str, int] = field(default_factory=dict)
     """Of the last answer, by MCP method."""
     answered: bool = True
@@ -87,7 +89,14 @@ class Exchange:
     """Done as soon as there is a failure."""
 
     def fail(self, failure: Failure) -> Failure:
-        """Notes a failure; of several that do not last the latest counts."""
+        """Notes a failure; of several that do not last the latest counts.
+
+        Once a call has begun, its answer may still be asked for again (2025-11-25, resumability).
+        What comes of that says nothing of the call: only that nobody knows what became of it.
+        """
+        if self.begun and failure.fault != Fault.UNUSABLE:
+            message = f"its answer broke off, and the rest could not be had: {failure.message}"
+            failure = replace(failure, fault=Fault.BROKEN, message=message)
         if self.failure is None or self.failure.fault not in LASTING:
             self.failure = failure
         if not self.failed.done():

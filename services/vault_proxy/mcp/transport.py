@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _HEADER: Final = re.compile(r"[!-~]+\Z")
 _METHOD: Final = re.compile(rb'"method"\s*:\s*"([A-Za-z/_]{1,64})"')
 _HEAD: Final = 512
+_CALL: Final = "tools/call"
 _MAX_ERROR: Final = 64 * 1024
 _ASKED: Final = 120.0
 
@@ -108,6 +109,7 @@ class ServerTransport(httpx2.AsyncBaseTransport):
             response = await self._sent(request, asked.exchange, another)
         asked.exchange.statuses[asked.method] = response.status_code
         if response.is_success:
+            asked.exchange.begun |= asked.method == _CALL
             return self._taken(request, response, asked, hidden)
         return await self._not_taken(request, response, asked, hidden)
 

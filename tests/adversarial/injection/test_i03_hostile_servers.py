@@ -54,6 +54,35 @@ async def test_a_call_without_an_answer_is_of_unknown_outcome_and_made_once(
     assert world.trail.reasons() == [("tools/call", "broken")]
 
 
+@pytest.mark.parametrize("path", ["/lost-401", "/lost-404", "/lost-405", "/lost-503"])
+async def test_a_call_whose_answer_had_begun_is_never_taken_for_unheard(
+    patient: World, server: McpServer, path: str
+) -> None:
+    # Whatever becomes of asking for the rest of the answer: it says nothing about the call.
+    facts = patient.facts(server.fault(path))
+    await patient.servers.list_tools(facts, "srv")  # a connection that was open before
+    with pytest.raises(DroverError) as refused:
+        await patient.servers.call(facts, "srv", "do", "{}", "c")
+    assert refused.value.error_code == "outcome_unknown"
+    assert server.runs(path) == 1
+
+
+async def test_a_server_that_is_gone_while_it_answers_is_not_called_again(
+    patient: World, server: McpServer
+) -> None:
+    url = server.fault("/lost-404").replace("127.0.0.1", "srv.test")
+    facts = patient.facts(url)
+    await patient.servers.list_tools(facts, "srv")
+    call = asyncio.create_task(patient.servers.call(facts, "srv", "do", "{}", "c"))
+    while not server.runs("/lost-404"):
+        await asyncio.sleep(0)
+    patient.names["srv.test"] = "10.0.0.1"  # where nothing may be reached
+    with pytest.raises(DroverError) as refused:
+        await call
+    assert refused.value.error_code == "outcome_unknown"
+    assert server.runs("/lost-404") == 1
+
+
 @pytest.mark.parametrize("path", ["/mcp", "/old", "/sse", "/json/mcp"])
 async def test_a_server_that_never_answers_costs_its_time_and_no_more(
     world: World, server: McpServer, path: str
