@@ -116,6 +116,13 @@ class Faults:
             return _send(writer, int(path.removeprefix(_LOST)), b"")
         if http != "POST" or path == "/elsewhere":
             return _send(writer, 405, b"")
+        if method == "tools/call" and path.startswith(_LOST):
+            self._offer.runs[path] += 1
+            writer.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+                b"id: 1\nretry: 10\ndata:\n\n"
+            )
+            return False
         if method == "tools/call":
             return await self._fault(path, message, reader, writer)
         return _behave(writer, path, message)
@@ -131,12 +138,6 @@ class Faults:
         if path == "/silent":
             await reader.read()
         if path in {"/drop", "/silent"}:
-            return False
-        if path.startswith(_LOST):
-            writer.write(
-                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
-                b"id: 1\nretry: 10\ndata:\n\n"
-            )
             return False
         if path == "/huge":
             return await _huge(writer, message)

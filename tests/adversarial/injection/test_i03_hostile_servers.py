@@ -74,7 +74,7 @@ async def test_a_server_that_is_gone_while_it_answers_is_not_called_again(
     facts = patient.facts(url)
     await patient.servers.list_tools(facts, "srv")
     call = asyncio.create_task(patient.servers.call(facts, "srv", "do", "{}", "c"))
-    while not server.runs("/lost-404"):
+    while not server.runs("/lost-404"):  # noqa: ASYNC110  # another process
         await asyncio.sleep(0)
     patient.names["srv.test"] = "10.0.0.1"  # where nothing may be reached
     with pytest.raises(DroverError) as refused:
