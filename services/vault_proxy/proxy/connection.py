@@ -69,8 +69,10 @@ class Connection:
         wire = self._wire
         try:
             await self._preamble()
-            await self._requests(None)
-            wire.close()
+            if await self._requests(None):
+                await wire.linger()
+            else:
+                wire.close()
         except RefusedError as error:
             await self._say(error.refusal, Asked(self._facts))
         except (LostError, LateError, ssl.SSLError):
@@ -113,15 +115,16 @@ class Connection:
         self._facts = policy.facts
         return policy
 
-    async def _requests(self, origin: Origin | None) -> None:
-        """Serves requests until there are no more, or none may follow."""
+    async def _requests(self, origin: Origin | None) -> bool:
+        """Serves requests until none may follow; whether the client may be sending all the same."""
         while (raw := await self._raw_head()) is not None:
             head = parse.request(raw)
             if head.method == _CONNECT and origin is None:
                 if not await self._connect(head):
-                    return
+                    return True
             elif not await self._request(head, origin):
-                return
+                return True
+        return False
 
     async def _raw_head(self) -> bytes | None:
         """A request's head; `None` at the end of the connection, or of patience."""

@@ -19,7 +19,7 @@ _HIGH: Final = 256 * 1024
 """Bytes that wait to be read before the other side is made to wait."""
 _RECORDS: Final = 256 * 1024
 _LINGER_SECONDS: Final = 2.0
-_LINGER_BYTES: Final = 1024 * 1024
+_LINGER_BYTES: Final = 64 * 1024 * 1024
 
 
 class LostError(ConnectionError):
