@@ -56,7 +56,7 @@ class Substitution(Protocol):
 
     @property
     def used(self) -> bool:
-        """Whether a value was put into this request.
+        """Whether a value was put into this request, or into the rest of its body may be.
 
         If so, refuse an answer that is encoded all the same with UNREADABLE_ANSWER: nothing can be
         struck out of it.
@@ -81,7 +81,7 @@ class Substitution(Protocol):
         ...
 
     def answer_headers(self, headers: Headers) -> list[tuple[bytes, bytes]]:
-        """The answer's headers without values."""
+        """The answer's headers without values, which are struck out of their names as well."""
         ...
 
     def answer(self) -> Stream | None:

@@ -77,6 +77,8 @@ class Rewriter:
         self._table = table
         self._told = told
         self._held = b""
+        self.finished = False
+        """Whether `finish` was called."""
 
     @property
     def holding(self) -> bool:
@@ -94,6 +96,7 @@ class Rewriter:
 
     def finish(self) -> bytes:
         """What was held back, as it stands: nothing more comes, or nothing has for a while."""
+        self.finished = True
         data, self._held = self._held, b""
         return self._rewritten(data, last=True)
 

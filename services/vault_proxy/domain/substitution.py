@@ -43,6 +43,7 @@ class RequestSubstitution:
         self._content_type = b""
         self._encoded = self._has_body = False
         self._in_body: Sequence[EnvironmentCredential] = ()
+        self._sent: Rewriter | None = None
 
     @property
     def bound(self) -> bool:
@@ -51,8 +52,8 @@ class RequestSubstitution:
 
     @property
     def used(self) -> bool:
-        """Whether a value was put into this request."""
-        return bool(self._used)
+        """Whether a value was put into this request, or into what is still sent of it may be."""
+        return bool(self._used) or (self._sent is not None and not self._sent.finished)
 
     @property
     def uses(self) -> Sequence[Use]:
@@ -75,14 +76,15 @@ class RequestSubstitution:
         if not self._secure or not self._bound.in_body or self._encoded:
             return None
         self._in_body = self._bound.in_body
-        return Rewriter(self._bound.body(_writing(self._content_type)), self._told)
+        self._sent = Rewriter(self._bound.body(_writing(self._content_type)), self._told)
+        return self._sent
 
     def answer_headers(self, headers: Headers) -> list[tuple[bytes, bytes]]:
         """The answer's headers without values."""
         table = self._struck()
-        if not table.occurs(b"\n".join([value for _, value in headers])):
+        if not table.occurs(b"\n".join([part for field in headers for part in field])):
             return [*headers]
-        return [(name, table.replaced(value)) for name, value in headers]
+        return [(table.replaced(name), table.replaced(value)) for name, value in headers]
 
     def answer(self) -> Rewriter | None:
         """Strikes values out of the answer's body."""

@@ -22,11 +22,15 @@ class GitRoute:
 
 @dataclass(frozen=True, slots=True)
 class GitAnswer:
-    """What of a git host's answer the sandbox gets. A `body` stands for the host's own."""
+    """What of a host's answer the sandbox gets. A `body` stands for the host's own.
+
+    `phrase` is what stands behind the status; without one, what that is commonly called.
+    """
 
     status: int
     headers: list[tuple[bytes, bytes]]
     body: bytes | None = None
+    phrase: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

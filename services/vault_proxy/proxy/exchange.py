@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
+from http.client import responses
 from typing import TYPE_CHECKING, Final
 
 from services.vault_proxy.domain.refusal import Refusal, RefusedError, Why
@@ -261,7 +262,7 @@ class Exchange:
         length = answer.length if told.body is None else len(told.body)
         keep, chunked, framing = self._framing(answer.status, length, bodiless=bodiless)
         self.answered = True
-        beginning = _head(told, answer.reason, framing)
+        beginning = _head(told, framing)
         if told.body is not None and not bodiless:
             beginning += told.body
         if not (incoming.done or upstream.wire.waiting):
@@ -326,7 +327,7 @@ class Exchange:
         told = self._way.answer(answer)
         framing = b"Connection: Upgrade\r\nUpgrade: %b\r\n" % self._head.upgrade
         self.answered = True
-        self._client.write(_head(told, answer.reason, framing))
+        self._client.write(_head(told, framing))
         await tunnel(
             self._client, upstream.wire, self._limits, self._still_allowed, self._way.redaction
         )
@@ -373,9 +374,10 @@ def _answer_body(answer: ResponseHead, wire: Wire, *, bodiless: bool) -> Incomin
     return UntilEnd(wire) if answer.length is None else Counted(wire, answer.length)
 
 
-def _head(told: GitAnswer, reason: bytes, framing: bytes) -> bytes:
+def _head(told: GitAnswer, framing: bytes) -> bytes:
     lines = b"".join([b"%b: %b\r\n" % field for field in told.headers])
-    return b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (told.status, reason, lines, framing)
+    phrase = told.phrase or responses.get(told.status, "").encode()
+    return b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (told.status, phrase, lines, framing)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -9,6 +9,7 @@ from services.vault_proxy.domain.audit import Kind
 from services.vault_proxy.domain.refusal import Refusal, RefusedError, Why
 from services.vault_proxy.domain.verdict import GitAnswer
 from services.vault_proxy.proxy.answers import HEADER
+from services.vault_proxy.proxy.parse import malformed
 from services.vault_proxy.proxy.upstream import Place
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class PlainWay:
         fields = [one for one in head.fields if one[0].lower() != HEADER]
         if self._substitution.used:
             self._must_be_readable(head)
-        return GitAnswer(head.status, self._substitution.answer_headers(fields))
+        (_, phrase), *struck = self._substitution.answer_headers([(b"", head.reason), *fields])
+        return GitAnswer(head.status, struck, phrase=phrase)
 
     def redaction(self) -> Stream | None:
         """As the port says."""
@@ -129,6 +131,8 @@ class GitWay:
 
     async def out(self, head: RequestHead) -> tuple[Fields, Stream | None]:
         """As the git proxy says; the body as it is."""
+        if head.upgrade is not None:
+            raise malformed("git speaks no protocol but HTTP: send the request without Upgrade")
         return await self._git.request(self._facts, self._route, head.fields), None
 
     def answer(self, head: ResponseHead) -> GitAnswer:

@@ -273,11 +273,15 @@ async def test_a_request_of_gits_goes_to_its_upstream_with_the_repositorys_token
             request = f"GET /o/r/info/refs?service=x HTTP/1.1\r\nHost: {HOST}\r\nX: y\r\n\r\n"
             answered = await made.ask(request.encode())
             assert (answered.status, answered.body) == (200, b"ok")
-            upstream.reply = lambda _: OK.replace(b"200 OK", b"404 No")
+            upstream.reply = lambda _: OK.replace(b"200 OK", b"404 No Basic token")
             answered = await made.ask(request.encode())
             assert (answered.status, answered.body) == (403, b"refused\n")
+            assert answered.reason == "Forbidden"
+            upgrade = "Upgrade: websocket\r\nConnection: upgrade\r\n\r\n"
+            answered = await made.ask(request[:-2].encode() + upgrade.encode())
+            assert answered.status == 400
         line = b"GET /o/r/info/refs?service=x HTTP/1.1"
         token = b"authorization: Basic token"
         expected = [(line, b"host: git.corp", token)] * 2
         assert [asked.lines for asked in upstream.asked] == expected
-        assert [entry.kind for entry in world.trail] == ["git", "git"]
+        assert [entry.kind for entry in world.trail] == ["git"] * 3
