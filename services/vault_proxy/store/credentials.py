@@ -118,6 +118,7 @@ class SqlCredentialStore:
                 "revision": found.revision + 1,
             }
             if outcome.sealed is not None:
+                overwriting(connection)
                 values |= _columns(outcome.sealed)
             connection.execute(update(CREDENTIALS).where(_C.id == stored.id).values(values))
             count_change(connection, workspace_id)

@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, delete, select, text, update
 from catalogue.resources.stamps import micros
 from services.vault_proxy.domain.grant_ports import StoredAuthority
 from services.vault_proxy.store.tables import REVOCATIONS, SESSION_AUTHORITIES
+from services.vault_proxy.store.vaults import overwriting
 from storage.prepared import Prepared
 
 if TYPE_CHECKING:
@@ -95,7 +96,12 @@ class SqlAuthorities:
     async def forget(self, session_id: str) -> None:
         """Removes a session's."""
         statement = delete(SESSION_AUTHORITIES).where(_A.session_id == session_id)
-        await self._database.write(lambda connection: connection.execute(statement).close())
+
+        def write(connection: Connection) -> None:
+            overwriting(connection)
+            connection.execute(statement).close()
+
+        await self._database.write(write)
 
 
 class SqlRevocations:

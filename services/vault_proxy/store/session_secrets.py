@@ -47,7 +47,12 @@ class SqlSessionSecretStore:
             "wrapped_key": row.sealed.key.blob,
             "ciphertext": row.sealed.ciphertext,
         }
-        await self._database.write(lambda connection: connection.execute(_PUT, values).close())
+
+        def write(connection: Connection) -> None:
+            overwriting(connection)
+            connection.execute(_PUT, values).close()
+
+        await self._database.write(write)
 
     async def get(self, workspace_id: str, session_id: str, resource_id: str) -> Sealed | None:
         """The secret, if there is one."""

@@ -145,7 +145,7 @@ PURGED = {"wrapped_with": None, "wrapped_key": None, "ciphertext": None}
 
 
 def overwriting(connection: Connection) -> None:
-    """Before secrets are removed: SQLite is not to leave them in the file, sealed as they are."""
+    """Before sealed secrets are removed or replaced: SQLite is not to leave them in the file."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("PRAGMA secure_delete = ON")
 

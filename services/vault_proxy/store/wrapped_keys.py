@@ -16,6 +16,7 @@ from services.vault_proxy.domain.sealed import (
 )
 from services.vault_proxy.domain.vault_ports import WrappedRow
 from services.vault_proxy.store.tables import CREDENTIALS, INSTALLATION, SESSION_SECRETS
+from services.vault_proxy.store.vaults import overwriting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,6 +95,7 @@ class SqlWrappedKeys:
         """Keeps new wrappings, each only where the old one is still there."""
 
         def write(connection: Connection) -> None:
+            overwriting(connection)  # what an older key opens is to go with it
             for row, key in rows:
                 table, workspace, owner, ident = _PLACES[row.kind]
                 # Fence: a secret that was replaced meanwhile has another wrapped key.
