@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from catalogue.host_list import HostList
+from services.vault_proxy.domain.networking import networking_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,14 +24,13 @@ class WebRules:
     def __init__(self, settings: WebSettings, session: Session) -> None:
         self._allowed = _Domains(settings.allowed_domains)
         self._blocked = _Domains(settings.blocked_domains)
-        networking = session.environment.cloud.networking
-        self._hosts: HostList | None = None
-        if networking.HasField("limited"):
-            self._hosts = HostList(networking.limited.allowed_hosts)
+        self._networking = networking_of(session, {})
 
     def refusal(self, host: Host, path: str) -> str:
         """Why that may not be shown, and what would allow it; empty where it may."""
-        if self._hosts is not None and host not in self._hosts:
+        if not self._networking.readable:
+            return "The session's networking is not known, so that nothing may be reached."
+        if self._networking.limited and host not in self._networking.listed:
             return (
                 f"{host} is not among the allowed_hosts of the session's environment, whose "
                 "networking is limited."

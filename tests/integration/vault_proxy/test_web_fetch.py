@@ -31,6 +31,13 @@ from tests.doubles.web_outside import (
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 20
 
 
+def self_hosted() -> Session:
+    """A session whose tools run elsewhere."""
+    session = Session(id="sesn_1")
+    session.environment.self_hosted.SetInParent()
+    return session
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[Origin]:
     async with origin() as made:
@@ -192,7 +199,10 @@ def only(**settings: list[str]) -> WebSettings:
         (only(), limited(), "a.example", "url_not_allowed"),
         (only(), limited("a.example"), "127.0.0.1", "url_not_allowed"),
         (only(allowed_domains=["a.example"]), limited("b.example"), "a.example", "url_not_allowed"),
-        (only(), Session(), "a.example", ""),
+        (only(), self_hosted(), "a.example", ""),
+        # Whose networking cannot be read reaches nothing (case E14).
+        (only(), Session(id="sesn_1"), "a.example", "url_not_allowed"),
+        (only(allowed_domains=["a.example"]), Session(), "a.example", "url_not_allowed"),
     ],
 )
 async def test_domains_and_limited_networking_bind_the_tool(
