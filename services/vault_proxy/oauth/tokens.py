@@ -53,8 +53,9 @@ class AccessTokens:
     Per credential one exchange is under way in this process at a time, and whoever needs its
     outcome waits for it; one that has begun is finished even if nobody waits any more, for the
     refresh token that it spends is worth nothing afterwards. What the endpoint answers is stored
-    before it is used. Among replicas the stored revision decides: who is refused because another
-    was faster takes what that one has stored.
+    before it is used; what cannot be stored now is kept in memory, since nobody can get it again,
+    and stored before the endpoint is asked once more. Among replicas the stored revision decides:
+    who is refused because another was faster takes what that one has stored.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class AccessTokens:
         self._pause = pause
         self._flights: dict[str, asyncio.Task[OauthCredential | Exception]] = {}
         self._refused: OrderedDict[str, tuple[int, ExchangeRefusedError]] = OrderedDict()
+        self._unstored: OrderedDict[str, tuple[OauthCredential, NewTokens]] = OrderedDict()
 
     async def good(
         self, workspace_id: str, credential: OauthCredential, told: Told
@@ -140,6 +142,11 @@ class AccessTokens:
         latest = await self._latest(workspace_id, credential)
         if _differs(latest, credential) and not self._due(latest):
             return latest
+        if (stored := await self._stored(workspace_id, latest)) is not None:
+            await told(Refreshed(stored))
+            if not self._due(stored):
+                return stored
+            latest = stored
         if latest.refresh is None:
             msg = "the credential has no refresh token"
             raise ExchangeRefusedError(msg)
@@ -162,6 +169,16 @@ class AccessTokens:
         await told(Refreshed(kept))
         return kept
 
+    async def _stored(self, workspace_id: str, latest: OauthCredential) -> OauthCredential | None:
+        """The credential with tokens that could not be stored before; `None` without any."""
+        before, tokens = self._unstored.get(latest.id, (latest, None))
+        if tokens is None:
+            return None
+        if not _same(before, latest):  # somebody has saved others since
+            self._unstored.pop(latest.id, None)
+            return None
+        return await self._kept(workspace_id, latest, tokens)
+
     async def _exchanged(self, refresh: Refresh) -> NewTokens:
         """Asks the endpoint, and once more where it was only in trouble."""
         try:
@@ -180,6 +197,20 @@ class AccessTokens:
 
         A change beside the tokens must not cost the new refresh token, which no one can get again.
         """
+        self._unstored[credential.id] = credential, tokens
+        while len(self._unstored) > _REMEMBERED:
+            self._unstored.popitem(last=False)
+        try:
+            stored = await self._replaced(workspace_id, credential, tokens)
+        except NoLongerThereError:
+            self._unstored.pop(credential.id, None)
+            raise
+        self._unstored.pop(credential.id, None)
+        return stored
+
+    async def _replaced(
+        self, workspace_id: str, credential: OauthCredential, tokens: NewTokens
+    ) -> OauthCredential:
         for tried in range(_CHANGES):
             try:
                 stored = await self._credentials.refreshed(workspace_id, credential, tokens)

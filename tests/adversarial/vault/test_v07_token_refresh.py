@@ -121,6 +121,38 @@ async def test_new_tokens_are_not_used_unless_they_are_kept(
     assert world.stored() == saved
 
 
+@pytest.mark.parametrize(
+    ("reason", "times"),
+    [(Reason.UNAVAILABLE, 5), (Reason.RESOURCE_EXHAUSTED, 1), (Reason.INTERNAL, 1)],
+)
+async def test_new_tokens_that_could_not_be_stored_are_stored_later_and_not_asked_for_again(
+    world: World, server: McpServer, reason: Reason, times: int
+) -> None:
+    granted, _ = _saved(world, server, expires_in=-5)
+    world.vaults.broken = [DroverError(reason, "no room") for _ in range(times)]
+    assert await _refused(world, server) == "mcp_connection_failed"
+    assert not server.report()["seen"]
+    await _count(world, server)
+    assert server.refreshes() == 1
+    refresh = world.stored().refresh
+    assert refresh is not None
+    assert not refresh.refresh_token.matches(granted.refresh_token)
+    assert _tokens_seen(server) == {world.stored().access_token.open()}
+    assert [one.reason for one in world.trail.entries if one.kind is Kind.OAUTH] == [""]
+
+
+async def test_tokens_that_were_saved_since_win_over_those_that_could_not_be_stored(
+    world: World, server: McpServer
+) -> None:
+    _saved(world, server, expires_in=-5)
+    world.vaults.broken = [DroverError(Reason.INTERNAL, "the disk is gone")]
+    await _refused(world, server)
+    other, _ = _saved(world, server)
+    await _count(world, server)
+    assert world.stored().access_token.matches(other.access_token)
+    assert _tokens_seen(server) == {other.access_token}
+
+
 async def test_a_fault_of_ones_own_ends_the_call_and_not_the_process(
     world: World, server: McpServer
 ) -> None:
