@@ -63,6 +63,8 @@ class Connection:
         self._facts: SessionFacts | None = None
         self._seated = False
         self._last: Origin | None = None
+        self._tunnel: Target | None = None
+        """The last `CONNECT`: of a request in it that cannot be read no more is known."""
 
     async def run(self) -> None:
         """Serves it."""
@@ -74,7 +76,7 @@ class Connection:
             else:
                 wire.close()
         except RefusedError as error:
-            await self._say(error.refusal, Asked(self._facts))
+            await self._say(error.refusal, Asked(self._facts, self._tunnel))
         except (LostError, LateError, ssl.SSLError):
             wire.abort()
         except BaseException:
@@ -82,7 +84,7 @@ class Connection:
             raise
         finally:
             if self._seated and self._facts is not None:
-                self._egress.seats[self._facts.session_id] -= 1
+                self._egress.left(self._facts.session_id)
 
     async def _preamble(self) -> None:
         """Learns whose connection it is, and that this one may be had."""
@@ -165,7 +167,7 @@ class Connection:
 
     async def _request(self, head: RequestHead, origin: Origin | None) -> bool:
         """Serves one; whether another may follow."""
-        asked, exchange = Asked(self._facts), None
+        asked, exchange = Asked(self._facts, self._tunnel), None
         try:
             target, path = self._target(head, origin)
             asked = Asked(self._facts, target)
@@ -253,6 +255,7 @@ class Connection:
                 context = self._egress.leaves.context(await policy.authority(), host)
         except DroverError:
             return await self._refused(head, asked, _NO_AUTHORITY, None)
+        self._tunnel = target
         self._wire.write(answers.ESTABLISHED)
         until = self._loop.time() + self._limits.head_seconds
         if not self._wire.waiting and not await self._wire.more(until):

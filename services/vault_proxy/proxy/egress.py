@@ -62,6 +62,12 @@ class Egress:
     seats: Counter[str] = field(default_factory=Counter)
     """Connections by session."""
 
+    def left(self, session_id: str) -> None:
+        """Notes that a connection of the session has ended; nothing is kept of one without any."""
+        self.seats[session_id] -= 1
+        if not self.seats[session_id]:
+            del self.seats[session_id]
+
     async def allowed(self, asked: Asked, used: Use | None = None) -> None:
         """Records that a request goes out: with a credential, or without one that it asked for."""
         if used is not None and used.reason:
@@ -74,7 +80,8 @@ class Egress:
         """Records that a request does not go out, or came to nothing."""
         told = asked.told() | {"status": refusal.status, "message": refusal.message}
         _log.info("egress_refused", **told, reason=refusal.reason)
-        await self._record(asked, Outcome.DENIED, refusal.reason, None)
+        verdict = Outcome.FAILED if refusal.failed else Outcome.DENIED
+        await self._record(asked, verdict, refusal.reason, None)
 
     async def _record(self, asked: Asked, verdict: Outcome, reason: str, used: Use | None) -> None:
         self.meter.decided(asked.kind, verdict, reason)
