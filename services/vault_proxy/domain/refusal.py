@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+_FAILURES: Final = range(500, 600)
 
 
 class Why(StrEnum):
@@ -47,6 +50,11 @@ class Refusal:
     reason: Why
     message: str
     status: int = 403
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is no decision: the same request may be tried again another time."""
+        return self.status in _FAILURES
 
 
 class RefusedError(Exception):

@@ -16,13 +16,11 @@ HEADER: Final = b"x-drover-egress"
 """Only this proxy says it: no server's is passed on."""
 ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-_FAILURES: Final = range(500, 600)
-"""What is no decision, and may be another time: the same request may be tried again."""
 
 
 def refusal(refused: Refusal, *, keep: bool = False, bodiless: bool = False) -> bytes:
     """The whole answer. `bodiless` for a `HEAD`; without `keep` it says that it is the last."""
-    word = "unavailable" if refused.status in _FAILURES else "denied"
+    word = "unavailable" if refused.failed else "denied"
     error = {"type": f"egress_{word}", "reason": refused.reason, "message": refused.message}
     body = json.dumps({"type": "error", "error": error}).encode() + b"\n"
     # Clients show the phrase of a failed CONNECT, and nothing else of it.

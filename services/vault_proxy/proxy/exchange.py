@@ -335,9 +335,10 @@ class Exchange:
     # ---- around both ----
 
     async def _record(self, *, first: bool = False) -> None:
-        """Records what was used since the last time; the request itself, if that is nothing."""
+        """Records what was used since the last time, or was not put in; and the request itself,
+        which goes out all the same."""
         uses = self._way.uses
-        if first and not uses:
+        if first and all(used.reason for used in uses):
             await self._egress.allowed(self._asked)
         for used in uses[self._recorded :]:
             await self._egress.allowed(self._asked, used)
