@@ -38,6 +38,7 @@ async def furnish(needs: Needs, tasks: asyncio.TaskGroup, stack: AsyncExitStack)
     tokens = AccessTokens(
         needs.credentials, TokenEndpoints(client, needs.clock), needs.clock, tasks
     )
+    stack.push_async_callback(tokens.settle)
     probe = LiveProbe(tokens, needs.outbound, records, tasks=tasks, limits=needs.limits)
     servers = McpServers(
         needs.credentials,

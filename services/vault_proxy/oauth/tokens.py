@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SKEW: Final = timedelta(seconds=60)
 """A token counts as expired so long before its time: clocks differ, and requests take a while."""
+SETTLE_SECONDS: Final = 3.0
+"""That a process which stops waits for exchanges under way: their refresh tokens are spent."""
 _AGAIN: Final = 0.25
 _REMEMBERED: Final = 1_024
 _CHANGES: Final = 5
@@ -108,6 +110,11 @@ class AccessTokens:
         if insist:
             self._refused.pop(credential.id, None)
         return await self._refreshed(workspace_id, credential, told)
+
+    async def settle(self, seconds: float = SETTLE_SECONDS) -> None:
+        """Before the way to endpoints and the database close: waits for what is under way."""
+        if self._flights:
+            await asyncio.wait(tuple(self._flights.values()), timeout=seconds)
 
     def _due(self, credential: OauthCredential) -> bool:
         return (
