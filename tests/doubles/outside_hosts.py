@@ -24,9 +24,9 @@ THIEF = "127.0.0.2"
 class Host:
     """`heard` are the requests: their heads as they came, and the body behind them.
 
-    `/fail` answers 503, `/away` redirects to `elsewhere`, `/held` waits for `gate`; everything else
-    is sent back, headers, body, and both in base64. An upgrade to a WebSocket is answered with one
-    frame that has the request in it.
+    `/fail` answers 503, what is git's 404, `/away` redirects to `elsewhere`, `/held` waits for
+    `gate`; everything else is sent back, headers, body, and both in base64. An upgrade to a
+    WebSocket is answered with one frame that has the request in it.
     """
 
     name: str
@@ -75,7 +75,7 @@ def running_outside(directory: Path) -> Iterator[Outside]:
     ):
         reserved.bind((address, 0))  # and never listened at
         closed = reserved.getsockname()[1]
-        bound.elsewhere = thief.http
+        bound.elsewhere = thief.url
         places = [(address, bound.port), (address, bound.plain), (address, closed)]
         places += [(THIEF, thief.port), (THIEF, thief.plain)]
         opening = ",".join(f"{one}/32:{port}" for one, port in places)
@@ -135,12 +135,13 @@ class _Handler(BaseHTTPRequestHandler):
         told = json.dumps(said | {"base64": base64.b64encode(head + body).decode()}).encode()
         if path.startswith("/held"):
             self.host.gate.wait(30)
-        if path.startswith("/away"):
+        if path.startswith("/away") and self.host.elsewhere:
             self._say(302, b"", location=f"{self.host.elsewhere}{path}")
         elif "upgrade" in self.headers:
             self._frame(told)
         else:
-            self._say(503 if path.startswith("/fail") else 200, told, x_seen=said["head"][:200])
+            status = 503 if path.startswith("/fail") else 404 if "/info/refs" in path else 200
+            self._say(status, told, x_seen=said["head"][:200])
 
     do_GET = do_POST = do_PUT = do_TRACE = do_HEAD = do_DELETE = answer  # noqa: N815
 

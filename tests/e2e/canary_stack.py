@@ -73,6 +73,16 @@ class CanaryStack:
         """The MCP server that an OAuth token opens."""
         return self.mcp.url("/private/mcp")
 
+    def forget(self) -> None:
+        """As if nobody had been asked anything yet."""
+        self.stack.model.reset()
+        self.mcp.forget()
+        self.site.forget()
+        self.answers.clear()
+        self.git.requests.clear()
+        for host in (self.outside.bound, self.outside.thief):
+            host.heard.clear()
+
     def client(self) -> Anthropic:
         """The official client; what it is answered is kept."""
 
@@ -185,12 +195,15 @@ def canary_stack(data: Path, peers: Path, engine: Engine | None) -> Iterator[Can
         mcp.allow(secrets.bearer)
         git.add("acme/tools", {"a.txt": "as it was"}, tokens=[secrets.repository])
         git.add("acme/other", {"b.txt": "not yours"}, tokens=[secrets.repository])
-        peers_of = ",".join(f"127.0.0.1/32:{one}" for one in (mcp.port, mcp.faults_port, site.port))
         first = _free_row(len(SERVICES))
+        # An operator who opens Drover's own ports by mistake opens nothing.
+        own = range(first, first + len(SERVICES))
+        ports = (mcp.port, mcp.faults_port, site.port, *own)
+        opened = ",".join([outside.opening, *(f"{LOOPBACK}/32:{port}" for port in ports)])
         with running_stack(
             data,
             brains=1,
-            DROVER_EGRESS_ALLOW_PRIVATE=f"{outside.opening},{peers_of}",
+            DROVER_EGRESS_ALLOW_PRIVATE=opened,
             DROVER_EGRESS_CA_FILE=str(outside.ca_file),
             DROVER_GIT_HOSTS=f"git.corp={git.url}",
             DROVER_SEARCH_PROVIDER="searxng",
@@ -199,12 +212,12 @@ def canary_stack(data: Path, peers: Path, engine: Engine | None) -> Iterator[Can
             DROVER_VAULT_KEY_PROVIDER="environment",
             DROVER_VAULT_KEYS=f"1:{base64.b64encode(secrets.key).decode()}",
             DROVER_LOG_LEVEL="debug",
-            DROVER_METRICS_LISTEN=f"127.0.0.1:{first}",
+            DROVER_METRICS_LISTEN=f"{LOOPBACK}:{first}",
             DROVER_HANDS_SPARE_SANDBOXES="0",
             **({"DOCKER_HOST": engine.host} if engine else {}),
             **spans.settings,
         ) as stack:
-            scraped = [f"http://{LOOPBACK}:{first + n}/metrics" for n in range(len(SERVICES))]
+            scraped = [f"http://{LOOPBACK}:{port}/metrics" for port in own]
             yield CanaryStack(stack, outside, mcp, git, site, spans, secrets, scraped)
 
 

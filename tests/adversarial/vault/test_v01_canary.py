@@ -55,8 +55,7 @@ def searched(request: pytest.FixtureRequest, world: CanaryStack) -> Searched:
     if request.param == "docker" and (why := lacking()):
         pytest.skip(f"no container engine for tests: {why}")
     planted = Mark.drawn("plnt")
-    world.stack.model.reset()
-    world.answers.clear()
+    world.forget()
     with world.client() as client:
         vault = world.vault(client)
         told: dict[str, Any] = {"name": f"clerk {planted.word}", "title": f"of {planted.word}"}
