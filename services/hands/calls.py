@@ -158,8 +158,8 @@ class Calls:
             await unless_stopped(under_way, self._pool.prepare(where, recipe))
         async with self._pool.use(where, recipe) as hand:
             note = await self._note(session_id, under_way.call_id, call, hand)
-            if not self._pool.mounts.settled(where, hand):
-                await unless_stopped(under_way, self._pool.mounts.ready(where, hand))
+            if not self._pool.furnished(where, hand):
+                await unless_stopped(under_way, self._pool.furnish(where, hand))
             access = hand.access if call.tool == "bash" else None
             if access is not None and not access.settled:
                 await unless_stopped(under_way, access.ready())

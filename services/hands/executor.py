@@ -71,7 +71,7 @@ class Executor:
             # Again, for the session may have ended meanwhile: no sandbox may start behind its end.
             fence.advance(session.generation, generation)
             async with self._pool.use(where, recipe) as hand:
-                await self._pool.mounts.ready(where, hand, again=True)
+                await self._pool.furnish(where, hand, again=True)
                 return hand, existing
         finally:
             session.provisions[name] -= 1

@@ -20,6 +20,7 @@ import structlog
 from drover.event.v1.content_pb2 import ContentBlock
 from services.hands.backends import inside
 from services.hands.backends.port import BackendUnavailable
+from services.hands.domain.packages import NONE, environment
 from services.hands.egress import variables
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Hand:
     killed. `lost` is what the next command is to be told of, `backend` the name of what made it,
     `started_at` a monotonic time and `workspace_bytes` its bound, 0 if the installation's default.
     `access` is its way out, if it has one, which ends with it. `missing` says what of the session
-    could not be brought into it.
+    could not be brought into it, `lacking` what of its `packages`.
     """
 
     def __init__(
@@ -95,7 +96,8 @@ class Hand:
     ) -> None:
         self.id = hand_id
         self.access = access
-        self.backend = ""
+        self.backend = self.image = ""
+        self.packages, self.packages_key = NONE, ""
         self.started_at = 0.0
         self.workspace_bytes = 0
         self._sandbox = sandbox
@@ -108,12 +110,17 @@ class Hand:
         self._reading = 0
         self.lost = Lost.NOTHING
         self.missing: tuple[SessionError, ...] = ()
+        self.lacking: tuple[SessionError, ...] = ()
         self.dead = asyncio.Event()
 
     @property
     def problems(self) -> tuple[SessionError, ...]:
         """What the session has to do without, as things are."""
-        return (*(self.access.problems if self.access is not None else ()), *self.missing)
+        return (
+            *(self.access.problems if self.access is not None else ()),
+            *self.missing,
+            *self.lacking,
+        )
 
     @property
     def busy(self) -> bool:
@@ -249,7 +256,7 @@ class Hand:
                 {
                     "type": "hello",
                     "rlimits": dict(self._sandbox.resource_limits),
-                    "environment": inside.ENVIRONMENT | (variables.NETWORK if forward else {}),
+                    "environment": self._environment(variables.NETWORK if forward else {}),
                     "directory": inside.CONTROL_DIRECTORY,
                     "forward": forward,
                 }
@@ -259,6 +266,12 @@ class Hand:
             raise BackendUnavailable(self._complaint(start + error.partial)) from error
         except (OSError, ProtocolBroken) as error:
             raise BackendUnavailable(f"the sandbox did not start: {error}") from error
+
+    def _environment(self, network: Mapping[str, str]) -> dict[str, str]:
+        found = {**inside.ENVIRONMENT, **network}
+        if self.packages_key:  # they are mounted
+            found |= environment(self.packages, found["PATH"])
+        return found
 
     def _complaint(self, text: bytes) -> str:
         shown = text.decode("utf-8", "replace").strip() or "no reason was given"

@@ -48,6 +48,9 @@ from services.hands.egress.proxy import ProxyAddress
 from services.hands.egress.settings import EgressOptions
 from services.hands.executor import Executor
 from services.hands.metrics import PoolMetrics
+from services.hands.packages.builder import Terms
+from services.hands.packages.settings import PackageOptions, indexes
+from services.hands.packages.shelf import Shelf
 from services.hands.pool import Pool
 from services.hands.pool_settings import PoolOptions, pools
 from services.hands.remote.granted import RemoteGrants
@@ -92,7 +95,12 @@ def _protections(text: str) -> str:
 
 
 class HandsSettings(
-    CheckpointOptions, ClusterOptions, EgressOptions, PoolOptions, DatabaseSettings
+    CheckpointOptions,
+    ClusterOptions,
+    EgressOptions,
+    PackageOptions,
+    PoolOptions,
+    DatabaseSettings,
 ):
     """Settings of the hands."""
 
@@ -207,6 +215,7 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
         ids=new_id,
         lifecycle=keeper,
         network=await _network(settings, grants, tasks, registry),
+        packages=await _packages(settings, directory),
     )
     stack.push_async_callback(pool.close)
     custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces, keeper)
@@ -304,6 +313,13 @@ async def _network(
     )
     await network.start()
     return network
+
+
+async def _packages(settings: HandsSettings, directory: Path) -> Terms:
+    shelf = Shelf(directory)
+    await asyncio.to_thread(shelf.start)
+    bounds = settings.package_bounds(settings.hands_free_mib)
+    return Terms(shelf, indexes(settings.package_indexes), bounds)
 
 
 async def _keeper(

@@ -21,6 +21,8 @@ from services.hands.domain.address import session_of
 from services.hands.domain.recipe import DEFAULT, Standard
 from services.hands.hand import Hand, Lost
 from services.hands.lifecycle import Lifecycle, Unobserved
+from services.hands.packages.builder import Builder
+from services.hands.packages.installed import Installed
 from services.hands.repositories.mounts import Mounts
 from services.hands.seats import Seat, Starter
 from services.hands.spares import Spares
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from services.hands.domain.limits import Limits
     from services.hands.domain.recipe import Recipe
     from services.hands.egress.network import Network
+    from services.hands.packages.builder import Terms
     from services.hands.workspace import Workspaces
 
 _RETRY_AFTER: Final = 1.0
@@ -79,10 +82,11 @@ class Pool:
         pools: Mapping[Recipe, int] | None = None,
         lifecycle: Lifecycle | None = None,
         network: Network | None = None,
+        packages: Terms | None = None,
     ) -> None:
         """`standard` or `limits` say what is made by default; `pools` how many spares by recipe.
 
-        Without a `network` no sandbox has a way out.
+        Without a `network` no sandbox has a way out. `packages` says where those are installed.
         """
         self._workspaces = workspaces
         self._size = size
@@ -119,6 +123,12 @@ class Pool:
         )
         grants = None if network is None else network.grants
         self.mounts = Mounts(self, tasks, clock, grants, seconds=size.clone_seconds)
+        self.packages: Installed | None = None
+        if packages is not None:
+            builder = Builder(packages, workspaces, clock=clock, ids=ids)
+            self.packages = self._starter.packages = Installed(
+                packages, builder, self._starter, standard, tasks=tasks, clock=clock
+            )
         self._seats: dict[str, Seat] = {}
         self._leaving: defaultdict[str, list[Seat]] = defaultdict(list)
         self._closed = False
@@ -190,6 +200,21 @@ class Pool:
         async with self.use(where, recipe):
             pass
 
+    def furnished(self, where: str, hand: Hand) -> bool:
+        """Whether `furnish` has nothing to do."""
+        packages = self.packages
+        return self.mounts.settled(where, hand) and (packages is None or packages.settled(hand))
+
+    async def furnish(self, where: str, hand: Hand, *, again: bool = False) -> None:
+        """Waits until a hand has its session's packages and repositories, or not; not for ever.
+
+        `Hand.problems` tells of what failed, which is tried once more with `again`. Raises nothing.
+        """
+        waits = [self.mounts.ready(where, hand, again=again)]
+        if self.packages is not None:
+            waits.append(self.packages.ready(where, hand, again=again))
+        await asyncio.gather(*waits)
+
     async def release(self, where: str) -> None:
         """Ends a hand, whatever it does. No process of it is left afterwards."""
         for seat in self._take_out(where):
@@ -220,6 +245,8 @@ class Pool:
                 self._take_out(where)
                 await self._end(where, seat, "it was too old" if aged else "it was idle")
         self.spares.sweep()
+        if self.packages is not None:
+            await self.packages.tend(self.live().values())
 
     def fill(self) -> None:
         """Sees to it that there are spares, soon."""
@@ -230,6 +257,8 @@ class Pool:
         self._closed = True
         async with asyncio.TaskGroup() as ends:
             ends.create_task(self.spares.close())
+            if self.packages is not None:
+                ends.create_task(self.packages.close())
             for where in dict.fromkeys([*self._seats, *self._leaving]):
                 for seat in self._take_out(where):
                     ends.create_task(self._end(where, seat, "the service stops"))

@@ -55,7 +55,7 @@ class HandsRpc(HandsServiceServicer):
         self, request: ProvisionRequest, _context: Context
     ) -> ProvisionResponse:
         """Makes a session's hand, or answers the one it has."""
-        wanted = recipe.check(request.environment)
+        wanted = recipe.check(request.environment, current_call().workspace_id)
         try:
             hand, existing = await self._executor.provision(
                 request.session_id, request.generation, wanted, name=request.hand
@@ -176,7 +176,7 @@ def _recipe(call: ExecuteRequest) -> Recipe:
     """What the call's hand is made by, where it needs one: an operator's workers need none here."""
     if _destination(call) is not None and call.environment.HasField("self_hosted"):
         return recipe.DEFAULT
-    return recipe.check(call.environment)
+    return recipe.check(call.environment, current_call().workspace_id)
 
 
 def _destination(call: ExecuteRequest) -> Destination | None:

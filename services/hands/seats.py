@@ -6,15 +6,16 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from services.hands.backends.port import SandboxSpec
+from services.hands.backends.port import BackendUnavailable, SandboxSpec
 from services.hands.hand import Hand
 
 if TYPE_CHECKING:
     from chassis.clock import Clock
     from chassis.ids import IdSource
-    from services.hands.backends.port import Backend, Volume
+    from services.hands.backends.port import Backend, PackagesMount, Volume
     from services.hands.domain.recipe import Blueprint
     from services.hands.egress.network import Network
+    from services.hands.packages.installed import Installed
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +51,10 @@ class Seat:
 
 
 class Starter:
-    """Starts sandboxes, so many at once as the machine has use for."""
+    """Starts sandboxes, so many at once as the machine has use for.
+
+    `packages` has those of environments, where any are installed.
+    """
 
     def __init__(
         self,
@@ -71,17 +75,32 @@ class Starter:
         self._ids = ids
         self._grace = grace
         self._starting = asyncio.Semaphore(at_once)
+        self.packages: Installed | None = None
 
-    async def launch(self, volume: Volume, blueprint: Blueprint, session_id: str = "") -> Hand:
+    async def launch(
+        self,
+        volume: Volume,
+        blueprint: Blueprint,
+        session_id: str = "",
+        *,
+        installs: PackagesMount | None = None,
+    ) -> Hand:
         """A new hand over a volume, for a session if that is known already.
 
-        Raises `BackendUnavailable`.
+        It has the blueprint's packages, or `installs` those of others. Raises `BackendUnavailable`
+        and `OSError`.
         """
-        hand_id = self._ids("hand")
-        spec = SandboxSpec(hand_id, volume, blueprint.limits, blueprint.kind, blueprint.image)
+        hand_id, key = self._ids("hand"), ""
+        if blueprint.packages:
+            if self.packages is None:
+                raise BackendUnavailable("no packages are installed in these sandboxes")
+            installs, key = await self.packages.mount(blueprint)
+        kind, image = blueprint.kind, blueprint.image
+        spec = SandboxSpec(hand_id, volume, blueprint.limits, kind, image, packages=installs)
         async with self._starting:
             hand = await self._made(spec, session_id)
-            hand.backend = blueprint.kind
+            hand.backend, hand.image = kind, image
+            hand.packages, hand.packages_key = blueprint.packages, key
             hand.started_at = self._clock.monotonic()
             hand.workspace_bytes = blueprint.limits.workspace_bytes
             await hand.open(self._tasks)

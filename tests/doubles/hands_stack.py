@@ -26,6 +26,7 @@ from services.hands.domain.limits import MIB, Limits
 from services.hands.domain.recipe import Recipe
 from services.hands.egress.network import Network
 from services.hands.executor import Executor
+from services.hands.packages.builder import Terms
 from services.hands.pool import Pool, PoolSize
 from services.hands.store.handovers import SqlHandOvers
 from services.hands.store.journal import SqlJournal
@@ -174,6 +175,7 @@ async def hands_stack(
     pools: Mapping[Recipe, int] | None = None,
     backend: Any = None,
     outside: Attaches | None = None,
+    packages: Terms | None = None,
 ) -> AsyncIterator[HandsStack]:
     """A stack over `directory`; everything that it started has ended afterwards.
 
@@ -188,6 +190,8 @@ async def hands_stack(
         await backend.start()
         workspaces = Workspaces(directory / "hands", privileged=os.geteuid() == 0)
         await workspaces.start()
+        if packages is not None:
+            packages.shelf.start()
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         pool = Pool(
             backend,
@@ -199,6 +203,7 @@ async def hands_stack(
             clock=SystemClock(),
             ids=new_id,
             network=await outside.network(directory / "hands", tasks) if outside else None,
+            packages=packages,
         )
         stack.push_async_callback(pool.close)
         custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces)

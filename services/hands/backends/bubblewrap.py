@@ -114,7 +114,7 @@ def arguments(
         *_tmpfs(inside.CONTROL_DIRECTORY, inside.CONTROL_BYTES, "0700"),
         *("--ro-bind", str(at(agent)), inside.AGENT_DIRECTORY),
     ]
-    for source, place, writable in spec.volume.mounts:
+    for source, place, writable in spec.mounts:
         told += ["--bind" if writable else "--ro-bind", str(at(source)), place]
     if spec.way_out is not None:
         told += ["--ro-bind", str(at(spec.way_out.directory)), inside.EGRESS_DIRECTORY]

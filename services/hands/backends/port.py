@@ -56,6 +56,15 @@ class WayOut:
 
 
 @dataclass(frozen=True, slots=True)
+class PackagesMount:
+    """A host directory with packages, its place in the sandbox, and whether it is being filled."""
+
+    source: Path
+    place: str
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxSpec:
     """What to start. `hand_id` is unique for ever.
 
@@ -69,6 +78,14 @@ class SandboxSpec:
     kind: str = ""
     image: str = ""
     way_out: WayOut | None = None
+    packages: PackagesMount | None = None
+
+    @property
+    def mounts(self) -> tuple[tuple[Path, str, bool], ...]:
+        """As the volume's, and the packages."""
+        one = self.packages
+        more = () if one is None else ((one.source, one.place, one.writable),)
+        return (*self.volume.mounts, *more)
 
 
 class Sandbox(Protocol):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from catalogue.sandboxes import MEASURES
 from chassis.errors import DroverError, Reason
 from services.hands.domain.limits import MIB, Limits
+from services.hands.domain.packages import NONE, Packages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from drover.environment.v1.environment_pb2 import EnvironmentConfig, SandboxLimits
 
 _LEAST: Final = {measure.name: measure.least for measure in MEASURES}
-_MANAGERS: Final = ("apt", "cargo", "gem", "go", "npm", "pip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,14 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The kind of sandbox, its image and its limits; empty is the installation's default."""
+    """The kind of sandbox, its image and its limits; empty is the installation's default. And what
+    is installed in it.
+    """
 
     kind: str = ""
     image: str = ""
     wanted: Wanted = Wanted()
+    packages: Packages = NONE
 
 
 DEFAULT = Recipe()
@@ -54,6 +57,7 @@ class Blueprint:
     kind: str
     image: str
     limits: Limits
+    packages: Packages = NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class Standard:
         """What is made by `recipe`."""
         kind = recipe.kind or self.kind
         image = recipe.image or self.images.get(kind, "")
-        return Blueprint(kind, image, self._limits(recipe.wanted))
+        return Blueprint(kind, image, self._limits(recipe.wanted), recipe.packages)
 
     def _limits(self, wanted: Wanted) -> Limits:
         if wanted == Wanted():
@@ -89,10 +93,11 @@ class Standard:
         return replace(self.limits, **granted)  # type: ignore[arg-type]  # by the names above
 
 
-def check(environment: EnvironmentConfig) -> Recipe:
+def check(environment: EnvironmentConfig, workspace_id: str = "") -> Recipe:
     """The recipe; refuses what this release cannot make with INVALID_ARGUMENT naming the path.
 
-    Networking is taken as it is: no sandbox has a network yet, which is within every policy.
+    Networking is the vault proxy's matter. What of the packages cannot be installed is no reason to
+    refuse: the session goes on without, and is told.
     """
     if environment.HasField("self_hosted"):
         raise DroverError(
@@ -100,12 +105,5 @@ def check(environment: EnvironmentConfig) -> Recipe:
             "environment.self_hosted: the operator's workers run its tools, not a sandbox here",
         )
     cloud = environment.cloud
-    for manager in _MANAGERS:
-        if getattr(cloud.packages, manager):
-            raise DroverError(
-                Reason.INVALID_ARGUMENT,
-                f"environment.packages.{manager}: packages are not installed in this release",
-            )
-    if not cloud.HasField("limits"):
-        return Recipe(cloud.sandbox, cloud.image)
-    return Recipe(cloud.sandbox, cloud.image, Wanted.of(cloud.limits))
+    wanted = Wanted.of(cloud.limits) if cloud.HasField("limits") else Wanted()
+    return Recipe(cloud.sandbox, cloud.image, wanted, Packages.of(cloud, workspace_id))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from services.hands.backends import inside
 from services.hands.backends.agent_files import FETCH_FILE
+from services.hands.domain.packages import VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +62,7 @@ def placeholders(given: Mapping[str, str]) -> dict[str, str]:
 
     Not what would undo the sandbox's own environment, nor what no shell can hold.
     """
-    own = NETWORK.keys() | inside.ENVIRONMENT.keys()
+    own = NETWORK.keys() | inside.ENVIRONMENT.keys() | VARIABLES
     return {
         name: value
         for name, value in given.items()

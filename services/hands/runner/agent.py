@@ -1,8 +1,8 @@
 """The agent's loop: one thread that serves calls from the host over its standard input.
 
 bash runs one command at a time, which the host sees to; reading, writing and editing are done at
-once; searching, reading large files and cloning, in a forked child that can be killed. Everything
-has a deadline.
+once; searching, reading large files, cloning and installing, in a forked child that can be killed.
+Everything has a deadline.
 
 Frames from the host: `hello` once, then `call`, `cancel`, `follow` and `variables`. Frames to the
 host: `ready` once, then one `result` for each call, and while a command is followed `output` before
@@ -36,8 +36,9 @@ _START_PAUSE = 0.01
 _LOOK_SECONDS = 0.05
 _SIGKILL = 9  # `signal` imports `enum`
 _CHUNK = 1024 * 1024
-_CLONE = "clone"  # the hands' own: no model can ask for it
-_FORKED = {"glob", "grep", _CLONE}
+_CLONE, _PROGRAM = "clone", "program"  # the hands' own: no model can ask for them
+_GROUPS = {_CLONE, _PROGRAM}
+_FORKED = {"glob", "grep", *_GROUPS}
 _MOST_DESCRIPTORS = 1024
 
 
@@ -303,7 +304,7 @@ class Agent:
 
     def _stop_child(self, fd: int, body: dict[str, Any]) -> None:
         call = self._children[fd]
-        if call.tool == _CLONE:
+        if call.tool in _GROUPS:
             with ignoring(ProcessLookupError):  # it has not come so far as to have a group
                 os.killpg(call.pid, _SIGKILL)
         os.kill(call.pid, _SIGKILL)
@@ -362,6 +363,10 @@ def _tool(name: str) -> Callable[..., dict[str, Any]]:
         from services.hands.runner.clone import clone  # noqa: PLC0415  # slow to import
 
         return clone
+    if name == _PROGRAM:
+        from services.hands.runner.program import program  # noqa: PLC0415  # slow to import
+
+        return program
     tools: dict[str, Callable[..., dict[str, Any]]]
     tools = {"read": files.read, "write": files.write, "edit": files.edit}
     return tools[name]
@@ -380,7 +385,7 @@ def _serve_child(call: _Call, write_end: int) -> None:
     """The forked child's whole life; never returns."""
     status = 1
     try:
-        if call.tool == _CLONE:
+        if call.tool in _GROUPS:
             os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):

@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Final
 
 from catalogue.hosts import HostError, canonical_host
+from catalogue.package_hosts import MANAGERS
+from catalogue.packages import check_package
 from catalogue.resources.metadata import merge
 from catalogue.resources.presence import given
 from catalogue.sandboxes import DEFAULT_CEILINGS
@@ -29,7 +31,6 @@ from drover.environment.v1.environment_service_pb2 import (
 from services.registry.domain.sandbox import choose
 from services.registry.domain.self_hosted import refuse_sandbox_metadata
 
-MANAGERS: Final = ("apt", "cargo", "gem", "go", "npm", "pip")  # SEMANTICS §6
 _SWITCHES: Final = ("allow_mcp_servers", "allow_package_managers")
 
 
@@ -171,6 +172,13 @@ def _merge_packages(packages: Packages, wanted: Packages) -> None:
 
 
 def _check_packages(cloud: CloudConfig) -> None:
+    for manager in MANAGERS:
+        for index, package in enumerate(getattr(cloud.packages, manager)):
+            try:
+                check_package(manager, package)
+            except ValueError as error:
+                path = f"config.packages.{manager}.{index}"
+                raise DroverError(Reason.INVALID_ARGUMENT, f"{path}: {error}") from None
     limited = cloud.networking.HasField("limited")
     if not limited or cloud.networking.limited.allow_package_managers:
         return

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from catalogue.packages import NEEDS_ROOT, WITHOUT, of_image
 from services.session.domain.admission import refuse
 
 if TYPE_CHECKING:
     from drover.environment.v1 import environment_pb2
-
-_NOT_YET = "not supported by this release"
 
 
 def check_environment(environment: environment_pb2.Environment) -> None:
@@ -19,7 +18,9 @@ def check_environment(environment: environment_pb2.Environment) -> None:
 
 def check_recipe(recipe: environment_pb2.EnvironmentConfig, path: str) -> None:
     """As `check_environment`, for a recipe that `path` names."""
-    packages = recipe.cloud.packages
+    packages, kind = recipe.cloud.packages, recipe.cloud.sandbox
+    if packages.apt:
+        raise refuse(path, f"the environment lists packages for apt: {NEEDS_ROOT}")
     managers = [field.name for field in packages.DESCRIPTOR.fields if field.is_repeated]
-    if any(getattr(packages, manager) for manager in managers):
-        raise refuse(path, f"environments with packages are {_NOT_YET}")
+    if kind in WITHOUT and any(getattr(packages, manager) for manager in managers):
+        raise refuse(path, f"the environment lists packages: {of_image(kind)}")

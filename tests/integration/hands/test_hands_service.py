@@ -102,17 +102,27 @@ async def test_older_generation_is_refused_with_its_reason(hands: Any) -> None:
 
 async def test_bad_requests_are_refused_by_path(hands: Any) -> None:
     request = call("c1", command="x")
-    request.environment.cloud.packages.npm.append("x")
-    assert await refusal(hands.Execute(request)) == (
-        Reason.INVALID_ARGUMENT,
-        "environment.packages.npm: packages are not installed in this release",
-    )
+    request.environment.self_hosted.SetInParent()
+    reason, message = await refusal(hands.Execute(request))
+    assert reason is Reason.INVALID_ARGUMENT
+    assert message.startswith("environment.self_hosted: ")
     for session_id in ("", "../../etc", "a/b", "x" * 129):
         reason, message = await refusal(
             hands.Execute(pb.ExecuteRequest(session_id=session_id, call_id="c", name="bash"))
         )
         assert reason is Reason.INVALID_ARGUMENT
         assert message.startswith("session_id: ")
+
+
+async def test_packages_without_a_network_are_told_of_and_the_call_runs(hands: Any) -> None:
+    request = call("c1", command="echo ran")
+    request.environment.cloud.packages.pip.append("numpy")
+    result = await hands.Execute(request)
+    assert not result.is_error
+    (error,) = result.errors
+    assert error.WhichOneof("error") == "unknown_error"
+    assert "pip has not installed numpy" in error.message
+    assert "DROVER_EGRESS_ADDRESS" in error.message
 
 
 async def test_bad_input_of_a_model_is_a_result(hands: Any) -> None:

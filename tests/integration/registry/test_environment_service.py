@@ -114,6 +114,8 @@ async def test_unknown_and_foreign_environments_have_their_error_code(environmen
         ({"config": packaged(pip=["--index-url=evil"])}, "config.packages.pip.0: "),
         ({"config": packaged(apt=["git", ""])}, "config.packages.apt.1: "),
         ({"config": packaged(npm=["a\nb"])}, "config.packages.npm.0: "),
+        ({"config": packaged(pip=["numpy", "git+https://x.example/y"])}, "config.packages.pip.1: "),
+        ({"config": packaged(gem=["rake --source=x"])}, "config.packages.gem.0: "),
         ({"metadata": {"": "v"}}, "metadata"),
         ({"scope": 2}, "scope: "),
         ({"scope": 7}, "scope: "),

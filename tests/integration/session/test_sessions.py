@@ -119,8 +119,16 @@ async def test_a_budget_is_whole_cents_above_zero(service, amount):
 
 
 async def test_environments_that_no_sandbox_can_be_made_from_are_refused(service):
-    service.environments.environment.config.cloud.packages.pip.append("numpy")
-    assert (await refusal(service.create())).message.startswith("environment_id: ")
+    cloud = service.environments.environment.config.cloud
+    cloud.packages.pip.append("numpy")
+    assert (await service.create()).environment_id
+    cloud.sandbox = "docker"
+    assert "packages of their image" in (await refusal(service.create())).message
+    cloud.sandbox = ""
+    cloud.packages.apt.append("jq")
+    refused = await refusal(service.create())
+    assert refused.message.startswith("environment_id: ")
+    assert "apt needs root" in refused.message
 
 
 async def test_another_workspace_finds_no_session_of_this_one(service):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from chassis.errors import DroverError, Reason
+from chassis.errors import DroverError
 from drover.environment.v1.environment_pb2 import EnvironmentConfig
 from services.hands.domain.limits import MIB, Limits
 from services.hands.domain.recipe import DEFAULT, Recipe, Wanted, check
@@ -18,12 +18,14 @@ def test_cloud_with_any_networking_is_taken() -> None:
     check(limited)
 
 
-def test_packages_are_refused_by_path() -> None:
-    recipe = EnvironmentConfig()
-    recipe.cloud.packages.pip.append("numpy")
-    with pytest.raises(DroverError, match=r"environment\.packages\.pip: ") as refused:
-        check(recipe)
-    assert refused.value.reason is Reason.INVALID_ARGUMENT
+def test_packages_make_another_blueprint_that_no_spare_of_the_default_has() -> None:
+    environment = EnvironmentConfig()
+    environment.cloud.packages.pip.append("numpy")
+    made = STANDARD.blueprint(check(environment))
+    assert made != STANDARD.blueprint(DEFAULT)
+    assert made.packages.lists == (("pip", ("numpy",)),)
+    environment.cloud.packages.ClearField("pip")
+    assert STANDARD.blueprint(check(environment)) == STANDARD.blueprint(DEFAULT)
 
 
 def test_operators_own_workers_are_refused_by_path() -> None:

@@ -334,7 +334,7 @@ def another_thread_status(records):
 
 
 def packaged(records):
-    records[0].session.environment.cloud.packages.pip.append("numpy")
+    records[0].session.environment.cloud.packages.apt.append("jq")
 
 
 HOSTILE = {
@@ -395,7 +395,7 @@ HOSTILE = {
     "one thread twice": (one_thread_twice, "session.threads: two threads"),
     "a thread without its parent": (an_orphan, "session.threads.1.parent_thread_id: "),
     "another status of a thread": (another_thread_status, "session.threads: the log says"),
-    "an environment that nothing provides": (packaged, "session.environment: environments"),
+    "an environment that nothing provides": (packaged, "session.environment: the environment"),
 }  # fmt: skip
 
 

@@ -1,0 +1,193 @@
+"""Which environments' packages are installed, who waits for it, and when it is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from services.hands.backends.port import BackendUnavailable, PackagesMount
+from services.hands.domain import packages as domain
+from services.hands.domain.address import session_of
+from services.hands.domain.packages import Failure
+from services.hands.domain.recipe import Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from chassis.clock import Clock
+    from drover.event.v1.session_event_pb2 import SessionError
+    from services.hands.backends.port import Volume
+    from services.hands.domain.packages import Packages
+    from services.hands.domain.recipe import Blueprint, Standard
+    from services.hands.hand import Hand
+    from services.hands.packages.builder import Builder, Terms
+    from services.hands.seats import Starter
+
+_PRUNE_SECONDS: Final = 3600.0
+_AT_ONCE: Final = 2
+
+_log = structlog.get_logger("hands.packages")
+
+
+@dataclass(slots=True, eq=False)
+class _State:
+    """What is known of one environment's packages. `failures` is None as long as nothing is."""
+
+    failures: tuple[Failure, ...] | None = None
+    looked: bool = False
+    again_at: float = 0.0
+    under_way: asyncio.Task[None] | None = None
+
+
+class Installed:
+    """The packages on one host. `tasks` owns the builds, one at a time for each environment."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        builder: Builder,
+        starter: Starter,
+        standard: Standard,
+        *,
+        tasks: asyncio.TaskGroup,
+        clock: Clock,
+    ) -> None:
+        self._terms = terms
+        self._shelf = terms.shelf
+        self._builder = builder
+        self._starter = starter
+        self._standard = standard
+        self._tasks = tasks
+        self._clock = clock
+        self._states: dict[str, _State] = {}
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._prune_at = 0.0
+        self._closed = False
+
+    async def mount(self, blueprint: Blueprint) -> tuple[PackagesMount | None, str]:
+        """What a sandbox is given of them, and their key; nothing where it needs none.
+
+        Raises `OSError`.
+        """
+        _, wanted = domain.refused(blueprint.packages, blueprint.kind)
+        if not wanted:
+            return None, ""
+        key = wanted.key(blueprint.kind, blueprint.image, self._shelf.system)
+        source = await asyncio.to_thread(self._shelf.place, key)
+        return PackagesMount(source, domain.DIRECTORY, writable=False), key
+
+    def settled(self, hand: Hand) -> bool:
+        """Whether `ready` has nothing to do."""
+        if not hand.packages:
+            return True
+        state = self._states.get(hand.packages_key)
+        return bool(hand.packages_key) and state is not None and state.failures == ()
+
+    async def ready(self, where: str, hand: Hand, *, again: bool = False) -> None:
+        """Waits until what can be installed is; not for ever, as that goes on.
+
+        `Hand.lacking` tells of what is not, which is tried once more with `again`. Raises nothing.
+        """
+        if not hand.packages:
+            return
+        never, wanted = domain.refused(hand.packages, hand.backend)
+        lacking: list[SessionError] = [failure.error() for failure in never]
+        if wanted and hand.packages_key:
+            key = hand.packages_key
+            state = self._states.setdefault(key, _State())
+            if self._due(state, again=again) and not self._closed:
+                work = self._build(key, wanted, hand, session_of(where), state)
+                state.under_way = self._tasks.create_task(work, name=f"packages {key}")
+            if state.under_way is not None:
+                await asyncio.wait((state.under_way,), timeout=self._terms.wait_seconds)
+            if state.under_way is not None:
+                lacking.append(domain.still(wanted))
+            lacking += [failure.error() for failure in state.failures or ()]
+        hand.lacking = tuple(lacking)
+
+    async def tend(self, hands: Iterable[Hand]) -> None:
+        """Deletes, from time to time, what no sandbox has been started with for long."""
+        now = self._clock.monotonic()
+        if now < self._prune_at:
+            return
+        self._prune_at = now + _PRUNE_SECONDS
+        used = {hand.packages_key for hand in hands}
+        used |= {key for key, state in self._states.items() if state.under_way is not None}
+        try:
+            gone = await asyncio.to_thread(self._shelf.prune, used, self._terms.bounds.keep_seconds)
+        except OSError as error:
+            _log.warning("packages_not_pruned", reason=error.strerror)
+            return
+        for key in gone:
+            self._states.pop(key, None)
+            _log.info("packages_pruned", key=key)
+
+    async def close(self) -> None:
+        """Ends the builds that are under way, with their sandboxes."""
+        self._closed = True
+        under_way = [one.under_way for one in self._states.values() if one.under_way is not None]
+        for task in under_way:
+            task.cancel()
+        if under_way:
+            await asyncio.wait(under_way)
+
+    def _due(self, state: _State, *, again: bool) -> bool:
+        if state.under_way is not None or state.failures == ():
+            return False
+        return not state.looked or (again and self._clock.monotonic() >= state.again_at)
+
+    async def _build(
+        self, key: str, wanted: Packages, hand: Hand, session_id: str, state: _State
+    ) -> None:
+        about = {"key": key, "session_id": session_id}
+        began = self._clock.monotonic()
+        launch = _Launch(self._starter, self._standard.blueprint(Recipe(hand.backend, hand.image)))
+        there = None
+        try:
+            first, state.looked = not state.looked, True
+            there = await asyncio.to_thread(self._shelf.failures, key)
+            if first and there is not None:
+                state.failures = there
+                if not there:
+                    return
+            async with self._room:
+                _log.info("packages_begin", managers=[one for one, _ in wanted.lists], **about)
+                state.failures = await self._builder.build(key, wanted, session_id, launch)
+        except BackendUnavailable as error:
+            state.failures = _kept(there, wanted, str(error))
+        except OSError as error:
+            state.failures = _kept(there, wanted, error.strerror or str(error))
+        except Exception:  # noqa: BLE001  # whatever it is, the other environments go on
+            _log.exception("packages_broken", **about)
+            state.failures = _kept(there, wanted, "the service's log says why")
+        finally:
+            state.again_at = self._clock.monotonic() + self._terms.again_seconds
+            state.under_way = None
+            seconds = round(self._clock.monotonic() - began, 3)
+            for one in state.failures or ():
+                what = {"manager": one.manager, "package": one.package}
+                _log.warning("package_not_installed", **what, **about)
+            _log.info("packages_end", seconds=seconds, **about)
+
+
+def _kept(there: tuple[Failure, ...] | None, wanted: Packages, words: str) -> tuple[Failure, ...]:
+    """Nothing new has come of it: what was there is there still, or nothing is."""
+    if there is not None:
+        return there
+    return tuple(Failure(manager, ", ".join(listed), words) for manager, listed in wanted.lists)
+
+
+class _Launch:
+    """Starts the sandbox that installs."""
+
+    def __init__(self, starter: Starter, blueprint: Blueprint) -> None:
+        self._starter = starter
+        self._blueprint = blueprint
+
+    async def __call__(self, volume: Volume, session_id: str, installs: Path) -> Hand:
+        mount = PackagesMount(installs, domain.CURRENT, writable=True)
+        return await self._starter.launch(volume, self._blueprint, session_id, installs=mount)
