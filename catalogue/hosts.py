@@ -107,6 +107,9 @@ def parse_url(text: str) -> Url:
     if "\\" in found[3]:
         msg = "must not have a backslash in its path"
         raise HostError(msg)
+    if "@" in found[2]:
+        msg = "must be a bare host, without user information"
+        raise HostError(msg)
     scheme: Literal["http", "https"] = "https" if found[1].lower() == "https" else "http"
     host, port = parse_authority(found[2], DEFAULT_PORTS[scheme])
     return Url(scheme, host, port, found[3] or "/", (found[4] or "?")[1:])

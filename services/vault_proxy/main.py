@@ -13,7 +13,7 @@ from catalogue.registries import is_registry
 from catalogue.repositories import parse_hosts
 from chassis import lifecycle
 from chassis.clock import Clock, SystemClock
-from chassis.errors import CannotStartError, DroverError
+from chassis.errors import CannotStartError, DroverError, Reason
 from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
@@ -180,6 +180,8 @@ async def _installation_key(wrapped: SqlWrappedKeys, keyring: Keyring) -> Instal
         return await installation_key(wrapped, keyring)
     except DroverError as error:
         msg = f"the installation's key cannot be opened: {error.message}"
+        if error.reason is Reason.INTERNAL:
+            msg += ": are these the keys of this database? If not, restore those from their backup"
         raise CannotStartError(msg) from error
 
 

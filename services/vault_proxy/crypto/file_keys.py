@@ -69,7 +69,13 @@ class FileKeys:
 
     async def renew(self) -> str:
         """Appends a key; the file is replaced as a whole."""
-        await asyncio.to_thread(_append, self._path)
+        try:
+            await asyncio.to_thread(_append, self._path)
+        except CannotStartError as error:
+            raise unavailable(NAME, f"is out of order: {error}") from None
+        except OSError as error:
+            why = f"cannot write {self._path} ({error.strerror}): no key was made"
+            raise unavailable(NAME, why) from None
         return await self.current()
 
     async def _read_again(self) -> None:

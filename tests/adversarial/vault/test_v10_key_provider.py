@@ -13,6 +13,7 @@ from chassis.secret import Secret
 from services.vault_proxy.crypto.environment_keys import EnvironmentKeys
 from services.vault_proxy.crypto.keyring import Keyring
 from services.vault_proxy.crypto.transit import TransitKeys
+from services.vault_proxy.main import _installation_key
 from services.vault_proxy.store.credentials import SqlCredentialStore
 from services.vault_proxy.store.schema import SCHEMA
 from services.vault_proxy.store.vaults import SqlVaultStore
@@ -194,6 +195,18 @@ async def test_rotation_wraps_every_key_anew_and_all_opens_as_before(
     assert await values(vault) == ["canary-0", "canary-1", "canary-2"]
     assert (await installation_key(wrapped, ring)).derived("x") == before.derived("x")
     assert await rotated(Rotation(wrapped, ring)) == [Progress("transit:drover:2", 4, 4)]
+
+
+async def test_keys_of_another_database_keep_it_from_starting_and_are_told_as_such(
+    database: Database,
+) -> None:
+    wrapped = SqlWrappedKeys(database)
+    first, second = (environment_keys(number) for number in (1, 2))
+    await _installation_key(wrapped, Keyring(EnvironmentKeys(first)))
+    others = Secret("1:" + second.open().partition(":")[2])
+    for others_key in (others, second):
+        with pytest.raises(CannotStartError, match="restore those from their backup"):
+            await _installation_key(wrapped, Keyring(EnvironmentKeys(others_key)))
 
 
 async def test_rotation_that_was_broken_off_goes_on_with_what_is_left(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalogue.hosts import HostError, canonical_host
+from catalogue.hosts import HostError, canonical_host, parse_url
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,10 @@ def test_no_spelling_that_lower_case_changes_into_ascii_is_a_host() -> None:
     # U+212A KELVIN SIGN lowers to an ASCII k: "\N{KELVIN SIGN}.example" is not "k.example".
     with pytest.raises(HostError, match="ASCII"):
         canonical_host("\N{KELVIN SIGN}.example")
+
+
+@pytest.mark.parametrize("before", ["ghp_7Qz", "user:ghp_7Qz", "user:443"])
+def test_a_token_in_a_url_is_refused_as_such_without_showing_it(before: str) -> None:
+    with pytest.raises(HostError, match="must be a bare host, without user information") as refused:
+        parse_url(f"https://{before}@example.com/path")
+    assert before not in str(refused.value)

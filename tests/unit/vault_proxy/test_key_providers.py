@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from chassis.errors import CannotStartError, DroverError, Reason
 from chassis.secret import Secret
+from services.vault_proxy.crypto import file_keys
 from services.vault_proxy.crypto.environment_keys import EnvironmentKeys
 from services.vault_proxy.crypto.file_keys import FileKeys
 from services.vault_proxy.main import VaultProxySettings
@@ -52,6 +55,26 @@ async def test_new_key_is_taken_by_every_replica_and_old_ones_still_unwrap(file:
     assert await here.unwrap(old, b"") == KEY
     assert file.stat().st_mode & 0o777 == 0o600
     assert sorted(path.name for path in file.parent.iterdir()) == ["keys"]
+
+
+async def test_file_that_is_gone_or_cannot_be_written_is_named_by_whoever_rotates(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = FileKeys.open(file, make=True)
+    with monkeypatch.context() as disk:
+        disk.setattr(file_keys, "_write", _full)
+        with pytest.raises(DroverError) as refused:
+            await keys.renew()
+    assert refused.value.reason is Reason.UNAVAILABLE
+    assert f"cannot write {file} (No space left on device)" in refused.value.message
+    file.unlink()
+    with pytest.raises(DroverError, match="restore the file from its backup") as refused:
+        await keys.renew()
+    assert refused.value.reason is Reason.UNAVAILABLE
+
+
+def _full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 async def test_key_unwraps_for_its_context_alone(file: Path) -> None:
