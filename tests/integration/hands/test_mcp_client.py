@@ -49,9 +49,7 @@ class Proxy(CredentialProxyServiceServicer):
             raise self.failure
         return CallResponse(is_error=False)
 
-    async def ListTools(
-        self, request: ListToolsRequest, _context: Any
-    ) -> ListToolsResponse:
+    async def ListTools(self, request: ListToolsRequest, _context: Any) -> ListToolsResponse:
         answer = ListToolsResponse()
         answer.tools.add(name=f"{request.mcp_server_name}_tool")
         return answer
