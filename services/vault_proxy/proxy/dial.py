@@ -22,7 +22,7 @@ Resolve = Callable[[str], Awaitable[Sequence[Address]]]
 
 _MAX_TRIED: Final = 6
 """Addresses of one name that are tried, at most."""
-_RESOLVERS: Final = 32
+_RESOLVERS: Final = 64
 """Names that are looked up at once: the system's resolver blocks a thread for each."""
 
 

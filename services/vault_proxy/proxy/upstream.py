@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from services.vault_proxy.domain.refusal import Refusal, RefusedError, Why
 from services.vault_proxy.proxy.dial import AddressDeniedError, UnreachableError
 from services.vault_proxy.proxy.wire import LateError, LostError, Wire
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from services.vault_proxy.proxy.dial import Dialler
 
 _IDLE_SECONDS: Final = 4.0
@@ -20,6 +24,11 @@ _IDLE_SECONDS: Final = 4.0
 that is being closed."""
 _KEPT: Final = 1024
 _KEPT_PER_PLACE: Final = 32
+
+
+_AT_ONCE: Final = 8
+"""Connections of one session that are being made: a name that is slow to be resolved keeps a thread
+of the resolver's, of which no session is to have all."""
 
 
 class Place(NamedTuple):
@@ -57,6 +66,7 @@ class Upstreams:
         self._seconds = connect_seconds
         self._loop = asyncio.get_running_loop()
         self._idle: dict[Place, list[Upstream]] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._count = 0
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -104,11 +114,29 @@ class Upstreams:
         pause = _IDLE_SECONDS / 4
         self._sweep = self._loop.call_later(pause, self._close_old) if self._idle else None
 
+    @asynccontextmanager
+    async def _turn(self, session_id: str, until: float) -> AsyncIterator[None]:
+        """Waits until it is a connection's turn. Raises `TimeoutError`."""
+        turns = self._turns.get(session_id)
+        if turns is None:
+            turns = self._turns[session_id] = asyncio.Semaphore(_AT_ONCE)
+        async with asyncio.timeout_at(until):
+            await turns.acquire()
+        try:
+            yield
+        finally:
+            turns.release()
+
     async def _open(self, place: Place) -> Wire:
         dialler = self._operators if place.operators else self._judged
         until = self._loop.time() + self._seconds
         try:
-            connected = await dialler.connect(place.host, place.port, within=self._seconds)
+            async with self._turn(place.session_id, until):
+                within = until - self._loop.time()
+                connected = await dialler.connect(place.host, place.port, within=within)
+        except TimeoutError:
+            message = f"the session opens {_AT_ONCE} connections at once: try again later"
+            raise RefusedError(Refusal(Why.LIMIT_EXCEEDED, message, 503)) from None
         except AddressDeniedError as error:
             raise RefusedError(Refusal(error.reason, error.message)) from error
         except UnreachableError as error:

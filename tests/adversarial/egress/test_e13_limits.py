@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from services.vault_proxy.proxy.dial import Address
 from services.vault_proxy.proxy.limits import Limits
 from tests.doubles.egress import session
 from tests.doubles.egress_proxy import GRANT, World, proxied
@@ -193,3 +195,43 @@ async def test_a_preamble_without_end_is_ended(world: World) -> None:
     with suppress(ConnectionError):
         assert await reader.read() == b""
     writer.close()
+
+
+class Slow(World):
+    """Whose `allowed.example` is not resolved before `answer`."""
+
+    waiting = 0
+    answer: asyncio.Event
+
+    async def resolve(self, name: str) -> Sequence[Address]:
+        if name == ALLOWED:
+            Slow.waiting += 1
+            await Slow.answer.wait()
+        return await super().resolve(name)
+
+
+async def test_names_that_are_slow_to_be_resolved_keep_no_other_session_waiting(
+    server: Origin,
+) -> None:
+    Slow.answer = asyncio.Event()
+    world = Slow(sessions={GRANT: session(allowed=[ALLOWED])})
+    world.open(ALLOWED, "other.example", port=server.port)
+    world.sessions["grant-2"] = session(allowed=["other.example"])
+    world.sessions["grant-2"].id = "sesn_2"
+    async with proxied(world), asyncio.timeout(10):
+        asking = []
+        for _ in range(12):
+            sandbox = await world.sandbox()
+            asking.append(asyncio.create_task(sandbox.ask(_get(ALLOWED, server.port))))
+        while Slow.waiting < 8:  # noqa: ASYNC110  # over real sockets
+            await asyncio.sleep(0)
+        sandbox = await world.sandbox("grant-2")
+        assert (await sandbox.ask(_get("other.example", server.port))).status == 200
+        assert Slow.waiting == 8
+        Slow.answer.set()
+        answers = await asyncio.gather(*asking)
+    assert {answered.status for answered in answers} == {200}
+
+
+def _get(host: str, port: int) -> bytes:
+    return f"GET http://{host}:{port}/ HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode()
