@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from drover.session.v1.session_pb2 import SESSION_STATUS_TERMINATED
+
 if TYPE_CHECKING:
     from chassis.secret import Secret
     from drover.session.v1.session_pb2 import Session
+
+
+def has_ended(session: Session) -> bool:
+    """Whether nothing may be done for a session any more, for good."""
+    return session.HasField("archived_at") or session.status == SESSION_STATUS_TERMINATED
 
 
 @dataclass(frozen=True, slots=True)

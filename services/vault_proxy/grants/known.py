@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from chassis.errors import DroverError, Reason
-from drover.session.v1.session_pb2 import SESSION_STATUS_TERMINATED
 from services.vault_proxy.domain.grant import told
 from services.vault_proxy.domain.holdings import Holdings
 from services.vault_proxy.domain.networking import networking_of
+from services.vault_proxy.domain.session import has_ended
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,8 +52,7 @@ class Known:
     @property
     def ended(self) -> bool:
         """Whether nothing may be done for it any more."""
-        session = self.session
-        return session.HasField("archived_at") or session.status == SESSION_STATUS_TERMINATED
+        return has_ended(self.session)
 
 
 @dataclass(slots=True)

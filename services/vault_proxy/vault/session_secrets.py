@@ -12,6 +12,7 @@ from catalogue.resources.stamps import micros
 from chassis.errors import DroverError, Reason
 from chassis.secret import Secret
 from services.vault_proxy.domain import written
+from services.vault_proxy.domain.session import has_ended
 from services.vault_proxy.domain.vault_ports import SessionSecretRow
 from services.vault_proxy.vault.places import session_place
 
@@ -73,7 +74,10 @@ class KeptSessionSecrets:
         await self._store.forget(workspace_id, session_id, resource_id)
 
     async def sweep(self, sessions: SessionReader) -> None:
-        """Removes the secrets of sessions that are not there, now and then, for ever."""
+        """Removes the secrets of sessions that are over, now and then, for ever.
+
+        One that was written while its session was being archived would stay otherwise.
+        """
         while True:
             try:
                 while await self.sweep_some(sessions) >= _BATCH:
@@ -87,13 +91,19 @@ class KeptSessionSecrets:
         now = self._clock.now()
         due = await self._store.due(micros(now), _BATCH)
         for workspace_id, session_id in due:
-            try:
-                await sessions.get(workspace_id, session_id)
-            except DroverError as error:
-                if error.reason is not Reason.NOT_FOUND:
-                    raise
+            if await _is_over(sessions, workspace_id, session_id):
                 await self._store.forget(workspace_id, session_id)
                 _log.info("session_secrets_removed", session_id=session_id)
             else:
                 await self._store.ask_again(workspace_id, session_id, micros(now + _DAILY))
         return len(due)
+
+
+async def _is_over(sessions: SessionReader, workspace_id: str, session_id: str) -> bool:
+    """Whether a session has ended, or is not there."""
+    try:
+        return has_ended(await sessions.get(workspace_id, session_id))
+    except DroverError as error:
+        if error.reason is Reason.NOT_FOUND:
+            return True
+        raise

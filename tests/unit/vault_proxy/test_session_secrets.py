@@ -25,6 +25,7 @@ class Sessions:
 
     def __init__(self, *known: str) -> None:
         self.known = set(known)
+        self.archived: set[str] = set()
         self.asked: list[str] = []
 
     async def get(self, workspace_id: str, session_id: str) -> Session:
@@ -32,7 +33,10 @@ class Sessions:
         self.asked.append(session_id)
         if session_id not in self.known:
             raise DroverError(Reason.NOT_FOUND, "no session")
-        return Session(id=session_id)
+        session = Session(id=session_id)
+        if session_id in self.archived:
+            session.archived_at.SetInParent()
+        return session
 
 
 @pytest.fixture
@@ -73,6 +77,18 @@ async def test_one_resources_secret_is_forgotten_or_all(kept: KeptSessionSecrets
     assert await value(kept) == "ghp_one"
     await kept.forget(HOME, "sesn_1")
     assert await value(kept) == ""
+
+
+async def test_secret_that_was_written_while_its_session_was_archived_is_removed(
+    kept: KeptSessionSecrets, clock: ManualClock
+) -> None:
+    sessions = Sessions("sesn_1", "sesn_2")
+    sessions.archived.add("sesn_1")
+    for session in ("sesn_1", "sesn_2"):
+        await kept.put(HOME, session, "sesrsc_1", "ghp_one")
+    clock.move(HOUR + 1)
+    assert await kept.sweep_some(sessions) == 2
+    assert (await value(kept, "sesn_1"), await value(kept, "sesn_2")) == ("", "ghp_one")
 
 
 async def test_secrets_of_a_session_that_never_came_to_be_are_removed_after_an_hour(
