@@ -18,7 +18,7 @@ _MAX_CHUNK_LINE: Final = 4096
 _MAX_TRAILER: Final = 16 * 1024
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})")
 # What servers may write behind a chunk's size; it means nothing to this proxy (RFC 9112 §7.1.1).
-_LAX_CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*+(?:;[\t\x20-\x7e\x80-\xff]*)?")
+_LAX_CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 
 
 class Incoming(Protocol):

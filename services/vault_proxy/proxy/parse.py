@@ -24,8 +24,10 @@ Fields = list[tuple[bytes, bytes]]
 
 _REQUEST_LINE = re.compile(rb"([A-Z][A-Z-]{0,31}) ([\x21-\x7e]+) HTTP/1\.([01])")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
-_FIELD = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+"
-_LINES = re.compile(rb"(?:\r\n" + _FIELD + rb")*+\r\n\r\n")
+# No possessive quantifiers: those of Python before 3.11.5 go wrong in groups. None of the parts may
+# match what the next begins with, so nothing is tried twice without them.
+_FIELD = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*"
+_LINES = re.compile(rb"(?:\r\n" + _FIELD + rb")*\r\n\r\n")
 _NAMED = re.compile(_FIELD.partition(b":")[0] + rb":")
 _DIGITS = re.compile(rb"[0-9]+")
 _LONE_LF = re.compile(rb"(?<!\r)\n")
