@@ -19,11 +19,15 @@ _VISIBLE: Final = re.compile(r"[!-~]+\Z")
 _PRINTABLE: Final = re.compile(r"[ -~]*\Z")
 
 # What a sandbox cannot do without, and what says where its traffic goes: a placeholder in its place
-# would break the sandbox, or try to lead it around the proxy.
+# would break the sandbox, or try to lead it around the proxy; and what shells set by themselves.
 _TAKEN: Final = frozenset(
     {"BASH_ENV", "ENV", "HOME", "IFS", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR"}
     | {"USER", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "NODE_OPTIONS"}
     | {"PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE", "NPM_CONFIG_CAFILE"}
+    | {"AWS_CA_BUNDLE", "BUNDLE_SSL_CA_CERT", "CARGO_HTTP_CAINFO", "DENO_CERT", "GEM_PATH"}
+    | {"GIT_PAGER", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "NODE_PATH", "PAGER", "PROMPT_COMMAND"}
+    | {"_", "BASHOPTS", "BASHPID", "EUID", "GROUPS", "LINENO", "PPID", "RANDOM", "SECONDS"}
+    | {"SHELLOPTS", "SRANDOM", "UID"}
 )
 _TAKEN_PARTS: Final = re.compile(
     r"(DROVER_|LD_|LC_|PYTHON[A-Z]|GIT_CONFIG).*|.*_PROXY\Z", re.IGNORECASE
