@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-WITHOUT: Final = frozenset({"docker", "kubernetes"})
+WITHOUT: Final = frozenset({"kubernetes"})
 """The kinds of sandboxes whose packages are those of their image."""
 NEEDS_ROOT: Final = (
     "apt needs root, which no sandbox has: install it on the machine, whose programs local "

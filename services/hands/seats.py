@@ -77,6 +77,10 @@ class Starter:
         self._starting = asyncio.Semaphore(at_once)
         self.packages: Installed | None = None
 
+    async def system(self, blueprint: Blueprint) -> str:
+        """What the system in its sandboxes is. Raises `BackendUnavailable`."""
+        return await self._backend.system(blueprint.kind, blueprint.image)
+
     async def launch(
         self,
         volume: Volume,

@@ -125,6 +125,9 @@ class ScriptedBackend:
         assert self.gate is not None
         self.gate.set()
 
+    async def system(self, kind: str, image: str) -> str:
+        return f"{kind} {image}"
+
     async def launch(self, spec: SandboxSpec) -> ScriptedSandbox:
         self.starting.set()
         self.attempts[spec.image] += 1

@@ -181,6 +181,9 @@ class Backend:
     async def start(self) -> None:
         """Nothing to get ready."""
 
+    async def system(self, kind: str, image: str) -> str:
+        return f"{kind} {image}"
+
     async def launch(self, spec: SandboxSpec) -> Sandbox:
         await asyncio.sleep(self._fate.start())
         if self._fate.refuses():

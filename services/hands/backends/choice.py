@@ -38,16 +38,23 @@ class Choice:
 
     async def launch(self, spec: SandboxSpec) -> Sandbox:
         """Starts a sandbox. Raises `BackendUnavailable`, also for a kind that there is not."""
-        kind = spec.kind or self.name
-        if kind not in self._makers:
-            known = ", ".join(self._makers)
-            raise BackendUnavailable(f"there are no sandboxes of kind {kind}, only {known}")
-        return await (await self._started(kind)).launch(spec)
+        return await (await self._of(spec.kind)).launch(spec)
+
+    async def system(self, kind: str, image: str) -> str:
+        """What the system in such a sandbox is. Raises as `launch`."""
+        return await (await self._of(kind)).system(kind, image)
 
     async def close(self) -> None:
         """Lets go of all of them."""
         for backend in self._backends.values():
             await backend.close()
+
+    async def _of(self, kind: str) -> Backend:
+        kind = kind or self.name
+        if kind not in self._makers:
+            known = ", ".join(self._makers)
+            raise BackendUnavailable(f"there are no sandboxes of kind {kind}, only {known}")
+        return await self._started(kind)
 
     async def _started(self, name: str) -> Backend:
         async with self._starting[name]:  # of its own: one that hangs holds up no other

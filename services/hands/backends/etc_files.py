@@ -50,6 +50,15 @@ _MADE: Final = {
 }
 
 
+def release(place: Path = Path("/etc/os-release")) -> str:
+    """The system's name and version (os-release(5)); empty where it does not say."""
+    try:
+        lines = place.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return " ".join(sorted(line for line in lines if line.startswith(("ID=", "VERSION_ID="))))
+
+
 def lay_out(directory: Path, system: Path = Path("/etc")) -> None:
     """Makes the directory anew from what the system's has now."""
     shutil.rmtree(directory, ignore_errors=True)

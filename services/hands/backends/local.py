@@ -103,6 +103,10 @@ class LocalBackend:
             raise BackendUnavailable(f"bubblewrap did not start: {error.strerror}") from error
         return await LocalSandbox.open(started, spec, group, self._marks)
 
+    async def system(self, kind: str, image: str) -> str:  # noqa: ARG002  # there is but one
+        """The release of this machine's own."""
+        return await asyncio.to_thread(etc_files.release)
+
     async def examine(self) -> Mapping[Protection, str]:
         """What a trial sandbox protects against. Raises `BackendUnavailable`."""
         if self._program is None:

@@ -139,6 +139,13 @@ class Backend(Protocol):
         """
         ...
 
+    async def system(self, kind: str, image: str) -> str:
+        """What the system in such a sandbox is: what was built in one runs in all of the same.
+
+        Raises `BackendUnavailable`.
+        """
+        ...
+
     async def close(self) -> None:
         """Lets go of what `start` took. Every sandbox has been killed before."""
         ...

@@ -71,12 +71,13 @@ class Installed:
     async def mount(self, blueprint: Blueprint) -> tuple[PackagesMount | None, str]:
         """What a sandbox is given of them, and their key; nothing where it needs none.
 
-        Raises `OSError`.
+        Raises `BackendUnavailable` and `OSError`.
         """
         _, wanted = domain.refused(blueprint.packages, blueprint.kind)
         if not wanted:
             return None, ""
-        key = wanted.key(blueprint.kind, blueprint.image, self._shelf.system)
+        system = await self._starter.system(blueprint)
+        key = wanted.key(blueprint.kind, blueprint.image, system)
         source = await asyncio.to_thread(self._shelf.place, key)
         return PackagesMount(source, domain.DIRECTORY, writable=False), key
 

@@ -21,7 +21,6 @@ from services.hands.domain.packages import Failure
 
 _BUILD: Final = "build-"
 _CURRENT: Final = "current"
-_OS_RELEASE: Final = Path("/etc/os-release")
 
 
 class Shelf:
@@ -29,18 +28,11 @@ class Shelf:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory.absolute() / "packages"
-        self.system = ""
 
     def start(self) -> None:
         """Deletes what a dead process left of its builds. No sandbox may run any more."""
         self._directory.mkdir(parents=True, exist_ok=True)
         self._directory.chmod(0o711)  # to pass through, not to look into
-        with suppress(OSError):
-            # What was built for one release of a system may not run on the next.
-            told = _OS_RELEASE.read_text(encoding="utf-8", errors="replace").splitlines()
-            self.system = " ".join(
-                sorted(one for one in told if one.startswith(("ID=", "VERSION_ID=")))
-            )
         for place in self._directory.iterdir():
             self._clear(place, {self._target(place)})
 

@@ -5,77 +5,32 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
 
 from chassis.ids import new_id
-from drover.hands.v1.hands_service_pb2 import ExecuteResponse
-from services.hands.domain.limits import MIB, Limits
-from services.hands.domain.packages import Packages
 from services.hands.domain.recipe import Recipe
-from services.hands.packages.builder import Terms
-from services.hands.packages.shelf import Shelf
 from tests.doubles.egress import session
-from tests.doubles.egress_proxy import GRANT, World
-from tests.doubles.egress_whole import whole
-from tests.doubles.hands_stack import HandsStack, Sandboxes, printed, text
-from tests.doubles.origin import origin
-from tests.doubles.package_index import PackageIndex
+from tests.doubles.egress_proxy import GRANT
+from tests.doubles.hands_stack import Sandboxes, printed, text
+from tests.doubles.package_stage import PackageStage, lacking, listing, package_stage
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-HOST = "packages.example"
-LIMITS = Limits(memory_bytes=4096 * MIB, processes=256, cpus=2.0)
-
-
-@dataclass
-class Stage:
-    """Hands whose environments' packages come from `index`."""
-
-    hands: HandsStack
-    index: PackageIndex
-    world: World
-
-    async def run(self, command: str, *, session_id: str, recipe: Recipe) -> ExecuteResponse:
-        given = (session_id, new_id("sevt"), 1, "bash", json.dumps({"command": command}))
-        return await self.hands.executor.execute(*given, recipe=recipe)
-
-
-def listing(**lists: tuple[str, ...]) -> Recipe:
-    """A recipe with these packages."""
-    return Recipe(packages=Packages(tuple(lists.items()), "wrkspc_1"))
-
-
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(bool(lacking()), reason=lacking()),
+]
 BOTH = listing(npm=("greeter",), pip=("alpha==1.0.0",))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    place = tmp_path_factory.mktemp("packages")
-    world = World(sessions={GRANT: session(allowed=[HOST])})
-    index = PackageIndex()
-    index.add_wheel("alpha", needs="beta")
-    index.add_wheel("beta")
-    index.add_tarball("greeter")
-    async with (
-        whole(world) as outside,
-        origin(HOST, authority=world.outside) as server,
-    ):
-        world.open(HOST, port=server.port)
-        server.reply = index.reply
-        index.url = f"https://{HOST}:{server.port}"
-        indexes = {"pip": f"{index.url}/simple", "npm": f"{index.url}/npm"}
-        terms = Terms(Shelf(place / "hands"), indexes, again_seconds=0.0)
-        stack = Sandboxes("local").stack(
-            place, limits=LIMITS, spares=1, outside=outside, packages=terms
-        )
-        async with stack as hands:
-            yield Stage(hands, index, world)
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PackageStage]:
+    async with package_stage(Sandboxes("local"), tmp_path_factory.mktemp("packages")) as made:
+        yield made
 
 
 async def test_packages_are_installed_once_for_all_sessions_of_an_environment(
-    stage: Stage,
+    stage: PackageStage,
 ) -> None:
     use = (
         "alpha && python3 -c 'import alpha, beta; beta.main()' && "
@@ -97,20 +52,22 @@ async def test_packages_are_installed_once_for_all_sessions_of_an_environment(
     assert len(stage.index.asked) == asked
 
 
-async def test_other_environments_find_nothing_of_it(stage: Stage) -> None:
+async def test_other_environments_find_nothing_of_it(stage: PackageStage) -> None:
     for recipe in (Recipe(), listing(pip=("beta",))):
         result = await stage.run("alpha", session_id=new_id("sesn"), recipe=recipe)
         assert "command not found" in text(result)
 
 
-async def test_sandboxes_cannot_change_what_others_run(stage: Stage) -> None:
+async def test_sandboxes_cannot_change_what_others_run(stage: PackageStage) -> None:
     command = "echo x >>$(which alpha); rm -rf /run/drover/packages/*; alpha"
     result = await stage.run(command, session_id="sesn_1", recipe=BOTH)
     assert "Read-only file system" in text(result)
     assert text(result).endswith("hello from alpha")
 
 
-async def test_package_that_fails_is_named_and_the_session_goes_on_without(stage: Stage) -> None:
+async def test_package_that_fails_is_named_and_the_session_goes_on_without(
+    stage: PackageStage,
+) -> None:
     recipe = listing(npm=("nowhere",), pip=("alpha", "gamma"))
     result = await stage.run("alpha", session_id="sesn_5", recipe=recipe)
     assert text(result) == "hello from alpha"
@@ -132,7 +89,7 @@ async def test_package_that_fails_is_named_and_the_session_goes_on_without(stage
 
 
 async def test_what_the_networking_forbids_is_not_installed_and_is_in_the_trail(
-    stage: Stage,
+    stage: PackageStage,
 ) -> None:
     stage.world.sessions[GRANT], before = session(allowed=[]), stage.world.sessions[GRANT]
     stage.world.trail.clear()
@@ -147,7 +104,9 @@ async def test_what_the_networking_forbids_is_not_installed_and_is_in_the_trail(
     assert ("denied", "host_not_allowed") in stage.world.verdicts
 
 
-async def test_code_of_a_package_runs_under_the_protections_of_any_sandbox(stage: Stage) -> None:
+async def test_code_of_a_package_runs_under_the_protections_of_any_sandbox(
+    stage: PackageStage,
+) -> None:
     script = "id -u >uid; ls /root >root 2>&1; touch /usr/x 2>>root; env >variables; true"
     document = {"name": "nosy", "version": "1.0.0", "scripts": {"install": script}}
     stage.index.add_tarball("nosy", {"package.json": json.dumps(document)})
@@ -160,7 +119,7 @@ async def test_code_of_a_package_runs_under_the_protections_of_any_sandbox(stage
     assert lines[-1] == "/run/drover/packages/current/npm/lib/node_modules/nosy"
 
 
-async def test_apt_is_refused_by_name_and_the_rest_is_there(stage: Stage) -> None:
+async def test_apt_is_refused_by_name_and_the_rest_is_there(stage: PackageStage) -> None:
     recipe = listing(apt=("jq",), pip=("alpha",))
     result = await stage.run("alpha", session_id="sesn_9", recipe=recipe)
     assert text(result) == "hello from alpha"

@@ -122,7 +122,7 @@ async def test_environments_that_no_sandbox_can_be_made_from_are_refused(service
     cloud = service.environments.environment.config.cloud
     cloud.packages.pip.append("numpy")
     assert (await service.create()).environment_id
-    cloud.sandbox = "docker"
+    cloud.sandbox = "kubernetes"
     assert "packages of their image" in (await refusal(service.create())).message
     cloud.sandbox = ""
     cloud.packages.apt.append("jq")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from services.hands.backends.etc_files import lay_out
+from services.hands.backends.etc_files import lay_out, release
 
 
 def test_only_what_everybody_may_read_is_copied(tmp_path: Path) -> None:
@@ -26,3 +26,10 @@ def test_only_what_everybody_may_read_is_copied(tmp_path: Path) -> None:
         *("passwd", "group", "hosts", "hostname", "nsswitch.conf"),
     }
     assert (made / "fonts/conf/link").readlink() == Path("/usr/share/ca")
+
+
+def test_release_is_the_systems_name_and_version(tmp_path: Path) -> None:
+    place = tmp_path / "os-release"
+    assert release(place) == ""
+    place.write_text('PRETTY_NAME="x"\nVERSION_ID="12"\nID=debian\n')
+    assert release(place) == 'ID=debian VERSION_ID="12"'

@@ -96,7 +96,7 @@ def test_what_no_sandbox_installs_is_said_and_the_rest_is_left() -> None:
     failures, left = domain.refused(asked, "local")
     assert [(one.manager, one.package) for one in failures] == [("apt", "jq"), ("pip", "--evil")]
     assert left.lists == (("pip", ("numpy",)),)
-    failures, left = domain.refused(asked, "docker")
+    failures, left = domain.refused(asked, "kubernetes")
     assert not left
     assert "packages of their image" in failures[1].error().message
 

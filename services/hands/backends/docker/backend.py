@@ -103,6 +103,14 @@ class DockerBackend:
             )
         return sandbox
 
+    async def system(self, kind: str, image: str) -> str:  # noqa: ARG002  # of one kind only
+        """The image's own digest: its name may be another's tomorrow. Raises as `launch`."""
+        await self._ready()
+        image = image or self._settings.image
+        found = await self._engine.image(image)
+        fitness.check_image(image, found)
+        return str((found or {}).get("Id", image))
+
     async def close(self) -> None:
         """Ends the threads."""
         await self._engine.close()

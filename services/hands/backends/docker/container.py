@@ -92,7 +92,7 @@ def configuration(
             ),
         },
         "Mounts": [
-            *(_mount(source, place, writable) for source, place, writable in spec.volume.mounts),
+            *(_mount(source, place, writable) for source, place, writable in spec.mounts),
             _mount(files.agent, inside.AGENT_DIRECTORY, writable=False),
             _mount(files.users.passwd, "/etc/passwd", writable=False),
             _mount(files.users.group, "/etc/group", writable=False),
