@@ -193,7 +193,8 @@ def canary_stack(data: Path, peers: Path, engine: Engine | None) -> Iterator[Can
     ):
         mcp.tokens(mark=secrets.canary.word)
         mcp.allow(secrets.bearer)
-        git.add("acme/tools", {"a.txt": "as it was"}, tokens=[secrets.repository])
+        tools = git.add("acme/tools", {"a.txt": "as it was"}, tokens=[secrets.repository])
+        _tells(tools.path / "hooks" / "pre-receive", secrets.repository)
         git.add("acme/other", {"b.txt": "not yours"}, tokens=[secrets.repository])
         first = _free_row(len(SERVICES))
         # An operator who opens Drover's own ports by mistake opens nothing.
@@ -219,6 +220,14 @@ def canary_stack(data: Path, peers: Path, engine: Engine | None) -> Iterator[Can
         ) as stack:
             scraped = [f"http://{LOOPBACK}:{port}/metrics" for port in own]
             yield CanaryStack(stack, outside, mcp, git, site, spans, secrets, scraped)
+
+
+def _tells(hook: Path, token: str) -> None:
+    """A hook of the host's that prints what nobody should: plain, and as it was sent."""
+    sent = base64.b64encode(f"x-access-token:{token}".encode()).decode()
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\necho 'you came with {token}, {sent}' >&2\n")
+    hook.chmod(0o755)
 
 
 def _free_row(count: int) -> int:

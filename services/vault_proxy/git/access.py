@@ -20,8 +20,8 @@ USER: Final = "x-access-token"
 """The name under which the large hosts take a token as a password."""
 
 _SENT: Final = frozenset(
-    {b"accept", b"accept-encoding", b"accept-language", b"cache-control", b"content-encoding"}
-    | {b"content-type", b"git-protocol", b"pragma", b"user-agent"}
+    {b"accept", b"accept-language", b"cache-control", b"content-encoding", b"content-type"}
+    | {b"git-protocol", b"pragma", b"user-agent"}
 )
 _ANSWERED: Final = frozenset(
     {b"cache-control", b"content-encoding", b"content-type", b"expires", b"pragma"}
@@ -50,7 +50,8 @@ class RepositoryAccess:
     ) -> list[tuple[bytes, bytes]]:
         """The headers as the upstream is to get them. Raises `RefusedError`."""
         host = route.upstream.partition("://")[2]
-        sent = [(b"host", host.encode())]
+        # In what is encoded nothing could be struck out; packs are compressed by themselves.
+        sent = [(b"host", host.encode()), (b"accept-encoding", b"identity")]
         sent += [(name, value) for name, value in headers if name.lower() in _SENT]
         try:
             secret = await self._secrets.of(facts.workspace_id, facts.session_id, route.resource_id)

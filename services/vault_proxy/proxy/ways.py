@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import TYPE_CHECKING, Final, Protocol
 
 from catalogue.hosts import parse_url
 from services.vault_proxy.domain.audit import Kind
+from services.vault_proxy.domain.redaction import redaction
 from services.vault_proxy.domain.refusal import Refusal, RefusedError, Why
+from services.vault_proxy.domain.rewriting import Rewriter
 from services.vault_proxy.domain.verdict import GitAnswer
 from services.vault_proxy.proxy.answers import HEADER
 from services.vault_proxy.proxy.parse import malformed
@@ -128,17 +131,42 @@ class GitWay:
             policy.facts.session_id, url.host.text, url.port, url.scheme == "https", operators=True
         )
         self.uses: Sequence[Use] = ()
+        self._struck = redaction(())
 
     async def out(self, head: RequestHead) -> tuple[Fields, Stream | None]:
         """As the git proxy says; the body as it is."""
         if head.upgrade is not None:
             raise malformed("git speaks no protocol but HTTP: send the request without Upgrade")
-        return await self._git.request(self._facts, self._route, head.fields), None
+        fields = await self._git.request(self._facts, self._route, head.fields)
+        self._struck = redaction(_passwords(fields))
+        return fields, None
 
     def answer(self, head: ResponseHead) -> GitAnswer:
-        """As the git proxy says."""
-        return self._git.answer(head.status, head.fields)
+        """As the git proxy says, without the token, which a hook of the host's may have printed."""
+        told = self._git.answer(head.status, head.fields)
+        if not self._struck or told.body is not None:
+            return told
+        if any(name.lower() == _ENCODING and value != b"identity" for name, value in told.headers):
+            raise RefusedError(
+                Refusal(
+                    Why.UNREADABLE_ANSWER,
+                    "the git host encodes its answer, which it was asked not to: a token that it "
+                    "repeats could not be struck out of that",
+                    502,
+                )
+            )
+        struck = [(name, self._struck.replaced(value)) for name, value in told.headers]
+        return GitAnswer(told.status, struck, phrase=told.phrase)
 
     def redaction(self) -> Stream | None:
-        """As it is."""
-        return None
+        """Strikes the token out."""
+        return Rewriter(self._struck) if self._struck else None
+
+
+def _passwords(fields: Fields) -> list[str]:
+    """The token that goes along, if any does: the password of basic authentication."""
+    return [
+        b64decode(value.partition(b" ")[2]).decode().partition(":")[2]
+        for name, value in fields
+        if name == b"authorization"
+    ]

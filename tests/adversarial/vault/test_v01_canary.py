@@ -101,8 +101,8 @@ def _works(world: CanaryStack, client: Anthropic, session_id: str) -> None:
         _bash(
             "cd /workspace/tools && cat a.txt .git/config && git remote -v && git fetch -v 2>&1",
             f"echo more >>b.txt && git add b.txt && {ME} commit -qm b && git push origin main 2>&1",
-            "GIT_TRACE_CURL=1 GIT_TRACE_PACKET=1 git clone . /tmp/x 2>&1",
-            "GIT_TRACE_CURL=1 git fetch 2>&1; git ls-remote https://git.corp/acme/other 2>&1",
+            "GIT_TRACE_CURL=1 GIT_TRACE_PACKET=1 git fetch 2>&1",
+            "git ls-remote https://git.corp/acme/other 2>&1",
         ),
         ToolUse("mcp__fixed__headers", {}),
         ToolUse("mcp__fixed__fail", {}),
@@ -281,7 +281,13 @@ def test_every_credential_was_used_by_whom_it_is_for(searched: Searched) -> None
 
 def test_things_went_wrong_on_the_way_and_were_told_of(searched: Searched) -> None:
     assert "mcp_authentication_failed_error" in searched.errors
-    for words in ("503 Service Unavailable", "host_unreachable", "outcome", "interrupted"):
+    for words in (
+        "remote: you came with",
+        "503 Service Unavailable",
+        "host_unreachable",
+        "outcome",
+        "interrupted",
+    ):
         assert words in searched.said, words
     assert "Bearer ***" in searched.said  # what came back was there, and struck out
 

@@ -54,6 +54,7 @@ async def test_the_token_is_put_in_and_what_the_sandbox_says_of_itself_left_out(
     basic = b"Basic " + base64.b64encode(f"x-access-token:{TOKEN}".encode())
     assert sent == [
         (b"host", b"127.0.0.1:3000"),
+        (b"accept-encoding", b"identity"),
         (b"User-Agent", b"git/2.39"),
         (b"Content-Type", b"application/x-git-upload-pack-request"),
         (b"Content-Encoding", b"gzip"),
@@ -65,7 +66,7 @@ async def test_the_token_is_put_in_and_what_the_sandbox_says_of_itself_left_out(
 
 async def test_a_public_repository_is_asked_for_without_a_token():
     sent = await RepositoryAccess(Secrets(None)).request(FACTS, ROUTE, [])
-    assert sent == [(b"host", b"127.0.0.1:3000")]
+    assert sent == [(b"host", b"127.0.0.1:3000"), (b"accept-encoding", b"identity")]
 
 
 @pytest.mark.parametrize(("reason", "status"), [(Reason.UNAVAILABLE, 503), (Reason.INTERNAL, 403)])
