@@ -16,6 +16,7 @@ PATHS = {
     "/drop": "reads a call and closes the connection",
     "/silent": "reads a call and says nothing",
     "/huge": "answers a call with 100 MB of JSON",
+    "/crumbs": "answers a call with 16 MB of blocks that hold nothing",
     "/flood": "answers a call with events without end",
     "/chatter": "answers a call with small messages without end",
     "/trickle": "answers a call with a comment a moment, without end",
@@ -149,8 +150,8 @@ class Faults:
             await _stream(writer, f"data: {json.dumps(message)}\n\n".encode() * 50)
         if path == "/trickle":
             await _stream(writer, b": .\n\n", every=0.05)
-        if path == "/other-id":
-            return _answer(writer, {**message, "id": 4711}, _said("for another"))
+        if path in {"/other-id", "/crumbs"}:
+            return _odd(writer, path, message)
         if path in _ANSWERS and path not in self._forgot:
             if path == "/gone":
                 self._forgot.add(path)
@@ -179,6 +180,12 @@ def _behave(writer: asyncio.StreamWriter, path: str, message: dict[str, Any]) ->
         case "server/discover":
             return _send(writer, 400, b"")
     return _send(writer, 202, b"")
+
+
+def _odd(writer: asyncio.StreamWriter, path: str, message: dict[str, Any]) -> bool:
+    if path == "/other-id":
+        return _answer(writer, {**message, "id": 4711}, _said("for another"))
+    return _answer(writer, message, {"content": [{"type": "text", "text": ""}] * 380_000})
 
 
 def _said(text: str) -> dict[str, Any]:

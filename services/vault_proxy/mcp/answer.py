@@ -57,6 +57,7 @@ class Watched(httpx2.AsyncByteStream):
         self._asked = asked
         self._striking = striking
         self._most_bytes = limits.stream_bytes if standing else limits.answer_bytes
+        self._most_objects = limits.objects * (4 if standing else 1)
         self._most_events = limits.events
         self._events = response.headers.get("content-type", "").startswith("text/event-stream")
         self._end = b""
@@ -86,6 +87,11 @@ class Watched(httpx2.AsyncByteStream):
         exchange.taken += len(piece)
         if exchange.taken > self._most_bytes:
             message = f"the server's answer is larger than {self._most_bytes >> 20} MiB"
+            self._asked.fail(Fault.UNUSABLE, message)
+            return True
+        exchange.objects += piece.count(b"{") + piece.count(b"[")
+        if exchange.objects > self._most_objects:
+            message = f"the server's answer has more than {self._most_objects:,} objects and lists"
             self._asked.fail(Fault.UNUSABLE, message)
             return True
         if self._events:

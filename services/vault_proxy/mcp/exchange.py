@@ -81,6 +81,7 @@ class Exchange:
     requests: int = 0
     taken: int = 0
     """Bytes of answers."""
+    objects: int = 0
     events: int = 0
     """Of the streams that were answers."""
     failed: asyncio.Future[None] = field(

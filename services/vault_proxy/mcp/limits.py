@@ -31,6 +31,10 @@ class Limits:
     """Of all pages of a list together, and of all rounds of a call."""
     stream_bytes: int = 64 * _MIB
     """Of a stream that stands for as long as its connection, such as the older transport's."""
+    objects: int = 100_000
+    """Objects and lists in one answer, counted by their first bytes, those in its texts too: of
+    what is small and many the library makes so much that this process does nothing else for long.
+    Of a stream that stands four times as many, as of its bytes."""
     events: int = 5_000
     """In the streams of one answer; of a standing stream, over its life."""
     requests: int = 64

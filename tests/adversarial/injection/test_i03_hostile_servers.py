@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
@@ -103,6 +104,30 @@ async def test_too_large_an_answer_is_cut_off_and_said_so(
     assert answer.is_error
     assert "larger than 16 MiB" in answer.content[0].text.text
     assert server.runs(path) == 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
+
+
+async def test_an_answer_of_crumbs_keeps_nobody_else_waiting(
+    patient: World, server: McpServer
+) -> None:
+    longest, over = 0.0, asyncio.Event()
+
+    async def watch() -> None:
+        nonlocal longest
+        while not over.is_set():
+            before = time.monotonic()
+            await asyncio.sleep(0)
+            longest = max(longest, time.monotonic() - before)
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    facts = patient.facts(server.fault("/crumbs"))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(watch())
+        answer = await patient.servers.call(facts, "srv", "do", "{}", "c")
+        over.set()
+    assert answer.is_error
+    assert "more than 100,000 objects and lists" in answer.content[0].text.text
+    assert longest < 1
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
 
 
