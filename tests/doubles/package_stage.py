@@ -13,14 +13,14 @@ from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.domain.limits import MIB, Limits
 from services.hands.domain.packages import Packages
 from services.hands.domain.recipe import Recipe
-from services.hands.packages.builder import Terms
+from services.hands.packages.builder import Bounds, Terms
 from services.hands.packages.shelf import Shelf
 from tests.doubles.egress import session
 from tests.doubles.egress_proxy import GRANT, World
 from tests.doubles.egress_whole import whole
 from tests.doubles.hands_stack import HandsStack, Sandboxes
 from tests.doubles.origin import origin
-from tests.doubles.package_index import PackageIndex
+from tests.doubles.package_index import VERSION, PackageIndex
 
 HOST = "packages.example"
 LIMITS = Limits(memory_bytes=4096 * MIB, processes=256, cpus=2.0)
@@ -45,6 +45,11 @@ class PackageStage:
     index: PackageIndex
     world: World
 
+    def add_script(self, name: str, script: str) -> None:
+        """A package for npm that runs this when it is installed."""
+        document = {"name": name, "version": VERSION, "scripts": {"install": script}}
+        self.index.add_tarball(name, {"package.json": json.dumps(document)})
+
     async def run(self, command: str, *, session_id: str, recipe: Recipe) -> ExecuteResponse:
         """A command's result, in a session of an environment."""
         given = (session_id, new_id("sevt"), 1, "bash", json.dumps({"command": command}))
@@ -57,7 +62,9 @@ def listing(*, image: str = "", **lists: tuple[str, ...]) -> Recipe:
 
 
 @asynccontextmanager
-async def package_stage(kind: Sandboxes, place: Path) -> AsyncIterator[PackageStage]:
+async def package_stage(
+    kind: Sandboxes, place: Path, bounds: Bounds | None = None
+) -> AsyncIterator[PackageStage]:
     """Sandboxes may reach the index alone, which has alpha, beta and greeter."""
     world = World(sessions={GRANT: session(allowed=[HOST])})
     index = PackageIndex()
@@ -72,7 +79,7 @@ async def package_stage(kind: Sandboxes, place: Path) -> AsyncIterator[PackageSt
         server.reply = index.reply
         index.url = f"https://{HOST}:{server.port}"
         indexes = {"pip": f"{index.url}/simple", "npm": f"{index.url}/npm"}
-        terms = Terms(Shelf(place / "hands"), indexes, again_seconds=0.0)
+        terms = Terms(Shelf(place / "hands"), indexes, bounds or Bounds(), again_seconds=0.0)
         given = {"limits": LIMITS, "spares": 1, "outside": outside, "packages": terms}
         async with kind.stack(place, **given) as hands:
             yield PackageStage(hands, index, world)

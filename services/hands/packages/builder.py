@@ -93,6 +93,7 @@ class Builder:
         self._workspaces = workspaces
         self._indexes = terms.indexes
         self._bounds = terms.bounds
+        self._late = f"{terms.bounds.seconds:g} s are over (DROVER_HANDS_PACKAGES_SECONDS)"
         self._clock = clock
         self._ids = ids
 
@@ -169,8 +170,10 @@ class Builder:
         for step in domain.steps(manager, packages, self._indexes.get(manager, "")):
             left = until - self._clock.monotonic()
             if left <= 0:
-                return f"{self._bounds.seconds:g} s are over (DROVER_HANDS_PACKAGES_SECONDS)"
+                return self._late
             reply = await hand.run(f"install {manager}", step.call(_ENVIRONMENT, left))
+            if reply.is_error and self._clock.monotonic() >= until:
+                return self._late
             if reply.is_error:
                 words = "".join(block.text.text for block in reply.content).strip()
                 return words or f"{manager} failed"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
 from chassis.ids import new_id
+from services.hands.domain.limits import MIB
 from services.hands.domain.recipe import Recipe
+from services.hands.packages.builder import Bounds
 from tests.doubles.egress import session
 from tests.doubles.egress_proxy import GRANT
 from tests.doubles.hands_stack import Sandboxes, printed, text
@@ -108,8 +109,7 @@ async def test_code_of_a_package_runs_under_the_protections_of_any_sandbox(
     stage: PackageStage,
 ) -> None:
     script = "id -u >uid; ls /root >root 2>&1; touch /usr/x 2>>root; env >variables; true"
-    document = {"name": "nosy", "version": "1.0.0", "scripts": {"install": script}}
-    stage.index.add_tarball("nosy", {"package.json": json.dumps(document)})
+    stage.add_script("nosy", script)
     command = "cd $NODE_PATH/nosy && cat uid root && grep -c _PROXY variables; ls -d $PWD"
     result = await stage.run(command, session_id="sesn_8", recipe=listing(npm=("nosy",)))
     assert not result.errors, result.errors
@@ -126,3 +126,30 @@ async def test_apt_is_refused_by_name_and_the_rest_is_there(stage: PackageStage)
     (error,) = result.errors
     assert "apt has not installed jq" in error.message
     assert "needs root" in error.message
+
+
+@pytest.mark.parametrize(
+    ("bounds", "script", "why"),
+    [
+        (Bounds(seconds=3.0), "", "3 s are over (DROVER_HANDS_PACKAGES_SECONDS)"),
+        (
+            Bounds(disk_bytes=32 * MIB),
+            "head -c 64M /dev/zero >x; ",
+            "more of the disk than DROVER_HANDS_PACKAGES_MIB",
+        ),
+    ],
+    ids=["time", "disk"],
+)
+async def test_what_takes_too_much_is_ended_and_nothing_of_it_stays(
+    tmp_path_factory: pytest.TempPathFactory, bounds: Bounds, script: str, why: str
+) -> None:
+    place = tmp_path_factory.mktemp("bounded")
+    async with package_stage(Sandboxes("local"), place, bounds) as stage:
+        stage.add_script("greedy", f"{script}sleep 1000")
+        recipe = listing(npm=("greedy",))
+        result = await stage.run("echo on", session_id="sesn_1", recipe=recipe)
+        assert text(result) == "on"
+        (error,) = result.errors
+        assert error.message.endswith(why)
+        assert not [*(place / "hands/packages").glob("*/*")]
+        assert not [*(place / "hands/spares").glob("*.gone")]
