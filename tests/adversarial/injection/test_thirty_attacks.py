@@ -18,6 +18,10 @@ from tests.e2e.canary_stack import CanaryStack
 from tests.e2e.driving import history, run_turn
 
 
+# All of them are tried before the first test.
+pytestmark = pytest.mark.timeout(180)
+
+
 class Attacked(NamedTuple):
     """What each attack was told, by its name, and what is on record of the session."""
 

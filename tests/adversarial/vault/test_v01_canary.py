@@ -1,5 +1,6 @@
 """V1: a canary in each kind of secret goes through whole sessions, with errors, retries, refreshes,
-interrupted calls, debug logs and traces; afterwards it is found nowhere but in the vault proxy.
+interrupted calls, killed processes, debug logs and traces; afterwards it is found nowhere but in
+the vault proxy.
 
 Each place that is searched has another word planted in it, by which the search is seen to work.
 """
@@ -24,6 +25,9 @@ from tests.doubles.messages_api import ToolUse, text, tools
 from tests.e2e.canary_places import PLACES, Places, exposing, processes_with
 from tests.e2e.canary_stack import CanaryStack
 from tests.e2e.driving import history, run_turn, send
+
+# One session goes through all of it before the first test.
+pytestmark = pytest.mark.timeout(180)
 
 ME = "git -c user.name=A -c user.email=a@example.com"
 
@@ -62,6 +66,7 @@ def searched(request: pytest.FixtureRequest, world: CanaryStack) -> Searched:
         session = world.session(client, request.param, vault.id, **told)
         _works(world, client, session.id)
         _is_interrupted(world, client, session.id)
+        _is_killed(world, client, session.id)
         _is_refused(world, client, session.id)
         _is_asked_about(world, client, session, vault.id)
         resident = _plants(world, client, session.id, planted)
@@ -145,6 +150,22 @@ def _is_interrupted(world: CanaryStack, client: Anthropic, session_id: str) -> N
             return len(log) > before + 3 and log[-1].type == "session.status_idle"
 
         stack.wait_for(over, "the end of the call")
+
+
+def _is_killed(world: CanaryStack, client: Anthropic, session_id: str) -> None:
+    """The processes that hold values and grants die, and others take over."""
+    for service in ("vault_proxy", "hands"):
+        world.stack.kill(service)
+    world.stack.wait_ready()
+    bound = world.outside.bound
+    _turn(
+        world,
+        client,
+        session_id,
+        _bash(f'curl -sS -H "Authorization: Bearer $API_KEY" {bound.url}/again'),
+        ToolUse("mcp__fixed__headers", {}),
+    )
+    assert bound.asked("/again")
 
 
 def _is_refused(world: CanaryStack, client: Anthropic, session_id: str) -> None:
