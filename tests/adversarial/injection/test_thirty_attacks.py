@@ -17,7 +17,6 @@ from tests.doubles.messages_api import ToolUse, text, tools
 from tests.e2e.canary_stack import CanaryStack
 from tests.e2e.driving import history, run_turn
 
-
 # All of them are tried before the first test.
 pytestmark = pytest.mark.timeout(180)
 
