@@ -64,6 +64,13 @@ def settings_of(modules: Iterable[str]) -> list[Setting]:
     return list(found.values())
 
 
+def known_variables() -> set[str]:
+    """The variables that somebody reads."""
+    plan = Plan.make(host="127.0.0.1", port=8080, brains=1, ports=[0] * 5)
+    read = {setting.variable for setting in settings_of(plan.modules)}
+    return read | {variable for variable, _, _ in _ELSEWHERE}
+
+
 def show_settings(environ: Mapping[str, str] = os.environ) -> None:
     """Prints every setting with its value, who reads it, and what it is; secrets are masked."""
     plan = Plan.make(host="127.0.0.1", port=8080, brains=1, ports=[0] * 5)

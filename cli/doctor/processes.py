@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from chassis.settings import Settings
-from cli.doctor.finding import Finding, fine, missing
+from cli.doctor.finding import Finding, fine, missing, optional
+from cli.settings import known_variables
 from cli.stack.plan import Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _SUBJECT = "settings"
+_OURS = "DROVER_"
+_TESTS = ("DROVER_TEST_", "DROVER_SOAK")
 # Pydantic's names of what `drover up` sets by itself, and of a default made of another in error.
 _NOT_AMISS = frozenset({"missing", "default_factory_not_called"})
 
@@ -32,6 +36,22 @@ def settings() -> list[Finding]:
         missing(_SUBJECT, f"{variable}: {why}", f"set {variable} right, or unset it")
         for variable, why in found.items()
     ]
+
+
+def unread(environ: Iterable[str]) -> list[Finding]:
+    """Variables that look like settings and are none: misspelt, or of another release."""
+    known = known_variables()
+    strange = [name for name in environ if name.startswith(_OURS) and name not in known]
+    return [
+        optional(_SUBJECT, f"{name} is no setting: nobody reads it", _meant(name, known))
+        for name in sorted(strange)
+        if not name.startswith(_TESTS)
+    ]
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), 1, 0.8)
+    return f"is it {near[0]}?" if near else "`drover config` lists those that there are"
 
 
 def _refused(module: str) -> Iterator[tuple[str, str]]:

@@ -47,6 +47,7 @@ def examine(data: Path, port: int) -> list[Finding]:
         *databases.databases(data, os.environ),
         *checkpoints.checkpoints(os.environ),
         *processes.settings(),
+        *processes.unread(os.environ),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cli.doctor.finding import Verdict
-from cli.doctor.processes import settings
+from cli.doctor.processes import settings, unread
 
 
 def test_settings_that_all_processes_take_are_fine() -> None:
@@ -32,3 +32,13 @@ def test_setting_that_keeps_a_process_from_starting_is_told_once_with_why(
     assert found.detail.startswith(f"{variable}: ")
     assert why in found.detail
     assert variable in found.remedy
+
+
+def test_a_variable_that_nobody_reads_is_told_with_the_one_that_may_be_meant() -> None:
+    known = ["DROVER_EGRESS_CA_FILE", "DROVER_API_KEY", "DROVER_URL", "DROVER_DATABASE_URL", "PATH"]
+    assert unread([*known, "DROVER_TEST_ENGINE"]) == []
+    misspelt, unheard = unread([*known, "DROVER_NOSUCHTHING", "DROVER_EGRES_CA_FILE"])
+    assert misspelt.verdict is unheard.verdict is Verdict.OPTIONAL
+    assert "DROVER_EGRES_CA_FILE" in misspelt.detail
+    assert "DROVER_EGRESS_CA_FILE" in misspelt.remedy
+    assert "drover config" in unheard.remedy
