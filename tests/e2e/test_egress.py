@@ -12,6 +12,7 @@ import pytest
 
 from tests.doubles.echo_https import EchoServer, running_echo
 from tests.doubles.messages_reply import ToolUse, text, tools
+from tests.doubles.package_stage import lacking
 from tests.e2e.driving import MODEL, TOOLSET, history, run_turn
 from tests.e2e.stack import Stack, running_stack
 
@@ -34,6 +35,7 @@ def stack(echo: EchoServer, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         brains=1,
         DROVER_EGRESS_ALLOW_PRIVATE=echo.opening,
         DROVER_EGRESS_CA_FILE=str(echo.ca_file),
+        DROVER_PACKAGE_INDEXES=f"npm={echo.url}/npm/",
     ) as running:
         yield running
 
@@ -147,3 +149,26 @@ def test_a_changed_credential_applies_to_the_next_request(stack: Stack, echo: Ec
     printed = _ran(stack, session.id, ask)
     assert "placeholder_unknown" in printed
     assert len(echo.heard) == before
+
+
+@pytest.mark.skipif(bool(lacking()), reason=lacking())
+def test_packages_are_asked_of_the_operators_index_and_what_fails_is_an_event(
+    stack: Stack, echo: EchoServer
+) -> None:
+    client = stack.client()
+    networking: Any = {
+        "type": "limited",
+        "allow_package_managers": True,
+        "allowed_hosts": [echo.name],
+    }
+    config: Any = {"type": "cloud", "networking": networking, "packages": {"npm": ["greeter"]}}
+    environment = client.beta.environments.create(name=f"npm-{uuid.uuid4().hex}", config=config)
+    agent = client.beta.agents.create(name="clerk", model=MODEL, tools=[TOOLSET])
+    session = client.beta.sessions.create(agent=agent.id, environment_id=environment.id)
+    assert _ran(stack, session.id, "echo on") == "on"
+    (told,) = [one for one in history(client, session.id) if one.type == "session.error"]
+    assert told.error.type == "unknown_error"
+    assert "npm has not installed greeter" in told.error.message
+    assert any("/npm/greeter" in one[":line"] for one in echo.heard)  # which knows no package
+    asked = [one for one in _trail(stack, session.id) if one["path"] == "/npm/greeter"]
+    assert {(one["host"], one["verdict"]) for one in asked} == {(echo.name, "allowed")}
