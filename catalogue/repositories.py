@@ -37,7 +37,11 @@ def parse_hosts(text: str) -> Mapping[str, str]:
     """
     found: dict[str, str] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
-        name, _, upstream = entry.partition("=")
+        name, maps, upstream = entry.partition("=")
+        if not maps:
+            bare = entry.removeprefix(_SCHEME).rstrip("/")
+            msg = f"{entry}: write {bare}={_SCHEME}{bare}"
+            raise RepositoryError(msg)
         try:
             host = parse_url(f"{_SCHEME}{name.strip()}")
             to = parse_url(upstream.strip())

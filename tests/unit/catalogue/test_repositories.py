@@ -48,6 +48,12 @@ def test_what_maps_no_host_to_an_upstream_is_refused(text):
         checked_hosts(text)
 
 
+@pytest.mark.parametrize("text", ["github.com", "https://github.com", "a.b=https://c,github.com/"])
+def test_a_host_without_an_upstream_is_told_how_to_be_written(text):
+    with pytest.raises(RepositoryError, match="write github.com=https://github.com$"):
+        checked_hosts(text)
+
+
 def test_a_repository_of_another_installations_host_has_the_same_spelling():
     assert canonical_repository("HTTPS://Git.Corp/a/B", None) == "https://git.corp/a/B"
     with pytest.raises(RepositoryError, match="DROVER_GIT_HOSTS"):
