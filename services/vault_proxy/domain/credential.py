@@ -142,7 +142,8 @@ def key_taken(credential: Credential) -> DroverError:
 def vault_full() -> DroverError:
     """INVALID_ARGUMENT for one credential too many."""
     return DroverError(
-        Reason.INVALID_ARGUMENT, f"a vault holds at most {MAX_CREDENTIALS} credentials"
+        Reason.INVALID_ARGUMENT,
+        f"a vault holds at most {MAX_CREDENTIALS} active credentials: archive or delete one first",
     )
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _VISIBLE: Final = re.compile(r"[!-~]+\Z")
+_SCHEME: Final = re.compile(r"\s*(Authorization:\s*)?Bearer(\s|\Z)", re.IGNORECASE)
 _PRINTABLE: Final = re.compile(r"[ -~]*\Z")
 
 # What a sandbox cannot do without, and what says where its traffic goes: a placeholder in its place
@@ -42,6 +43,8 @@ def refuse(path: str, why: str) -> Never:
 def bearer(path: str, value: str) -> Secret:
     """A token for an `Authorization` header (RFC 9110 §11.2). Raises INVALID_ARGUMENT."""
     _refuse_control_characters(path, value)
+    if _SCHEME.match(value):
+        refuse(path, "leave out 'Bearer': it is put before the token where that is sent")
     if not _VISIBLE.match(value):
         refuse(path, "must be visible ASCII characters without spaces")
     return Secret(value)

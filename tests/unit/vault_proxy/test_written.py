@@ -23,3 +23,17 @@ def test_no_credential_has_the_name_of_a_variable_that_would_hide_it(name: str) 
 def test_a_name_that_is_taken_for_a_credential_reaches_the_sandbox(name: str) -> None:
     taken = written.variable("auth.secret_name", name)
     assert placeholders({taken: "drover_placeholder_x"}) == {name: "drover_placeholder_x"}
+
+
+@pytest.mark.parametrize(
+    "token", ["Bearer abc", "bearer abc", "Authorization: Bearer abc", "Bearer"]
+)
+def test_a_token_is_given_without_the_word_that_is_put_before_it(token: str) -> None:
+    with pytest.raises(DroverError, match="leave out 'Bearer'") as refused:
+        written.bearer("auth.token", token)
+    assert "abc" not in str(refused.value)
+
+
+@pytest.mark.parametrize("token", ["abc", "Bearer-abc", "bearerabc"])
+def test_a_token_may_begin_like_that_word(token: str) -> None:
+    assert written.bearer("auth.token", token).matches(token)
