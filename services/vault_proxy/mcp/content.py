@@ -98,12 +98,31 @@ def _link(link: types.ResourceLink) -> str:
 
 
 def _said(result: types.CallToolResult) -> bool:
-    """Whether one of the texts is the structured content."""
-    return any(
-        _same(block.text, result.structured_content)
-        for block in result.content
-        if isinstance(block, types.TextContent)
+    """Whether the texts are the structured content, or all that is in its one member `result`.
+
+    With that member servers wrap what is no object, and have a text for each item of a list.
+    """
+    told = result.structured_content
+    texts = [block.text for block in result.content if isinstance(block, types.TextContent)]
+    if any(_same(text, told) for text in texts):
+        return True
+    if not isinstance(told, dict) or told.keys() != {"result"}:
+        return False
+    wrapped = told["result"]
+    if any(_is(text, wrapped) for text in texts):
+        return True
+    return (
+        isinstance(wrapped, list) and len(texts) == len(wrapped) and all(map(_is, texts, wrapped))
     )
+
+
+def _is(text: str, value: object) -> bool:
+    """Whether a text is a value of any kind: a string as it is, all else as JSON."""
+    if isinstance(value, str):
+        return text == value
+    if isinstance(value, dict | list):
+        return _same(text, value)
+    return text.strip() == json.dumps(value)
 
 
 def _same(text: str, structured: object) -> bool:

@@ -86,6 +86,42 @@ def test_structured_content_is_shown_where_no_text_says_it() -> None:
     assert _shown(_text(said), structured=told) == [said]
 
 
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["sunny"], "sunny"),
+        ([""], ""),
+        (["7"], 7),
+        (["1.5"], 1.5),
+        (["true"], True),
+        (["null"], None),
+        (['{"a": 1}'], {"a": 1}),
+        (["[1, 2]"], [1, 2]),
+        (["a", "2", '{"b":[]}'], ["a", 2, {"b": []}]),
+        ([], []),
+    ],
+)
+def test_a_result_that_is_only_wrapped_is_shown_once(texts: list[str], told: object) -> None:
+    assert _shown(*map(_text, texts), structured={"result": told}) == [one for one in texts if one]
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["sunny"], {"result": "rainy"}),
+        (["1"], {"result": True}),
+        (["a", "b"], {"result": ["b", "a"]}),
+        (["a"], {"result": ["a", "b"]}),
+        (["sunny"], {"result": "sunny", "more": 1}),
+        (["sunny"], {"answer": "sunny"}),
+    ],
+)
+def test_structured_content_that_says_more_than_the_texts_is_shown(
+    texts: list[str], told: dict[str, object]
+) -> None:
+    assert _shown(*map(_text, texts), structured=told) == [*texts, json.dumps(told)]
+
+
 def test_blocks_past_the_most_are_counted() -> None:
     assert _shown(*map(_text, "abcde")) == ["a", "b", "c", "[2 more blocks are left out]"]
 
