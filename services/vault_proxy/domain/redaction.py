@@ -16,6 +16,8 @@ LEAST: Final = 6
 """Bytes of a value below which it is not struck out: it would be found in every text."""
 _STRUCK: Final = b"*"
 _LEAST_BASE64: Final = 8
+_NESTED: Final = 3
+"""How many texts in one another JSON is followed into: a body, in an answer that shows it twice."""
 _ESCAPES: Final = re.compile(r"%[0-9A-F]{2}")
 _SCRIPT_ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "'": "\\u0027"}
 _BASE64_STARTS: Final = (0, 2, 3)
@@ -39,10 +41,18 @@ def forms(value: str) -> set[bytes]:
     """The value as it is sent, and as JSON, URLs, HTML, base64 and hexadecimal digits spell that.
 
     It is sent plain, as JSON spells it, or as a form does: a server that shows a body as a text of
-    its answer spells it twice.
+    its answer spells it twice, and one that shows such a text within another three times. Beyond
+    ASCII, servers take the bytes of a header for Latin-1 and send the characters back as UTF-8.
     """
     sent = {value, json.dumps(value, ensure_ascii=False)[1:-1], quote_plus(value)}
-    return {form for text in sent for form in _spelt(text)}
+    found = {form for text in sent for form in _spelt(text)}
+    latin = value.encode().decode("latin-1")
+    more = {latin, *_json_forms(latin), *_url_forms(latin)}
+    nested = {value}
+    for _ in range(_NESTED):
+        nested = {text for inner in nested for text in _as_json(inner)}
+        more |= nested
+    return found | {text.encode() for text in more}
 
 
 def _spelt(value: str) -> set[bytes]:
@@ -54,8 +64,12 @@ def _spelt(value: str) -> set[bytes]:
     return found
 
 
+def _as_json(value: str) -> set[str]:
+    return {json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
+
+
 def _json_forms(value: str) -> set[str]:
-    plain = {json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
+    plain = _as_json(value)
     found = plain | {text.replace("/", "\\/") for text in plain}
     for text in plain:  # as encoders do that mind being inside HTML
         found.add("".join(_SCRIPT_ESCAPES.get(char, char) for char in text))

@@ -17,6 +17,7 @@ from services.vault_proxy.domain.rewriting import Rewriter
 from tests.doubles.egress import CANARY, credential, holdings, placeholder_of, substitution
 
 _RAW = CANARY.encode()
+_LATIN = _RAW.decode("latin-1")
 _ECHOES = {
     "plain": _RAW,
     "JSON": json.dumps(CANARY).encode(),
@@ -41,6 +42,12 @@ _ECHOES = {
     "a form in JSON": json.dumps(urllib.parse.quote_plus(CANARY)).encode(),
     "a form in base64": base64.b64encode(urllib.parse.quote_plus(CANARY).encode()),
     "a form in a query": urllib.parse.quote_plus(urllib.parse.quote_plus(CANARY)).encode(),
+    "JSON in JSON in ASCII": json.dumps(json.dumps(CANARY)).encode(),
+    "JSON in JSON in JSON": json.dumps(json.dumps(json.dumps(CANARY, ensure_ascii=False))).encode(),
+    "a header taken for Latin-1": _LATIN.encode(),
+    "a header taken for Latin-1 in JSON": json.dumps(_LATIN).encode(),
+    "a header taken for Latin-1 in JSON in UTF-8": json.dumps(_LATIN, ensure_ascii=False).encode(),
+    "a header taken for Latin-1 in a query": urllib.parse.quote_plus(_LATIN).encode(),
     "base64 for URLs": base64.urlsafe_b64encode(b"a" + _RAW),
 }
 
