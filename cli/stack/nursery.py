@@ -151,7 +151,7 @@ class Nursery:
                 return None
             self._reaper.forget()  # an exit from here on may be the new child's
             try:
-                datagram = await self._exchange(channel, order.encode())
+                datagram = await self._exchange(channel, order)
             except asyncio.CancelledError:
                 self.close()  # the next answer would be this order's
                 raise
@@ -161,13 +161,17 @@ class Nursery:
             return Answer.decode(datagram)
 
     @staticmethod
-    async def _exchange(channel: socket.socket, datagram: bytes) -> bytes:
+    async def _exchange(channel: socket.socket, order: Order) -> bytes:
         loop = asyncio.get_running_loop()
+        environment = order.sealed()
         try:
-            await loop.sock_sendall(channel, datagram)
+            # One order at a time: there is room for it.
+            socket.send_fds(channel, [order.encode()], [environment])
             return await loop.sock_recv(channel, MAX_DATAGRAM)
         except OSError:
             return b""
+        finally:
+            os.close(environment)
 
     def _ensure(self) -> asyncio.Future[int]:
         if self._warm is not None and not self._warm.done() and self._channel is not None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+import os
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-# A datagram holds an environment and some paths. Linux allows about 200 KiB by default.
+# A datagram holds names and some paths.
 MAX_DATAGRAM = 128 * 1024
 
 
@@ -24,12 +25,28 @@ class Order:
     imports: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
-        """The order as a datagram."""
-        return json.dumps(asdict(self)).encode()
+        """The order as a datagram, but for its environment."""
+        return json.dumps(asdict(self) | {"environment": {}}).encode()
+
+    def sealed(self) -> int:
+        """A descriptor of a file in memory that has the environment, for `opened`."""
+        descriptor = os.memfd_create("environment")
+        os.write(descriptor, json.dumps(self.environment).encode())
+        return descriptor
+
+    def opened(self, descriptor: int) -> Order:
+        """The order with the environment in there, which is closed.
+
+        For the ordered process alone: what the warm process has read, of secrets too, would be in
+        the memory of all that it forks later.
+        """
+        with os.fdopen(descriptor, "rb") as file:
+            file.seek(0)
+            return replace(self, environment=json.load(file))
 
     @classmethod
     def decode(cls, datagram: bytes) -> Order:
-        """The order in a datagram."""
+        """The order in a datagram, without its environment."""
         fields: dict[str, Any] = json.loads(datagram)
         return cls(**fields | {"imports": tuple(fields["imports"])})
 

@@ -43,7 +43,10 @@ def serve(channel: socket.socket, supervisor: int) -> tuple[Order, bool] | None:
 
     Returns in a forked service too: its order, and whether it may go on as a fork.
     """
-    while datagram := channel.recv(MAX_DATAGRAM):
+    while True:
+        datagram, environment, _, _ = socket.recv_fds(channel, MAX_DATAGRAM, 1)
+        if not datagram:
+            return None
         order = Order.decode(datagram)
         try:
             for module in (order.module, *order.imports):
@@ -52,13 +55,14 @@ def serve(channel: socket.socket, supervisor: int) -> tuple[Order, bool] | None:
             pid = _fork_for(supervisor) if order.name != IMPORT_ONLY else -1
         except Exception as error:  # noqa: BLE001  # whatever a module raises is the answer
             traceback.print_exc()
+            os.close(environment[0])
             channel.send(Answer(error=f"{type(error).__name__}: {error}").encode())
             continue
         if pid == 0:
             channel.close()
-            return order, alone
+            return order.opened(environment[0]), alone
+        os.close(environment[0])
         channel.send(Answer(pid=pid).encode())
-    return None
 
 
 def _fork_for(supervisor: int) -> int:

@@ -119,7 +119,9 @@ def test_place_to_be_scraped_at_that_is_none_is_refused(plan: Plan, tmp_path: Pa
 
 def test_order_survives_the_wire_and_hides_its_environment(orders: dict[str, Order]) -> None:
     order = orders["brain-1"]
-    assert Order.decode(order.encode()) == order
+    assert Order.decode(order.encode()).opened(order.sealed()) == order
+    # What forks all has read none of it.
+    assert Order.decode(order.encode()).environment == {}
     assert "sk-model" not in repr(order)
 
 
