@@ -50,7 +50,7 @@ def test_what_maps_no_host_to_an_upstream_is_refused(text):
 
 @pytest.mark.parametrize("text", ["github.com", "https://github.com", "a.b=https://c,github.com/"])
 def test_a_host_without_an_upstream_is_told_how_to_be_written(text):
-    with pytest.raises(RepositoryError, match="write github.com=https://github.com$"):
+    with pytest.raises(RepositoryError, match=r"write github\.com=https://github\.com$"):
         checked_hosts(text)
 
 
