@@ -50,8 +50,13 @@ def audit(
         out = Terminal()
         client = resolve(url, api_key, data).client()
         query = {name: value for name, value in wanted.items() if value}
-        for entry in _listed(client, query, limit):
+        found = False
+        for entry in _listed(client, dict(query), limit):
+            found = True
             out.say(json.dumps(entry) if as_json else _line(entry))
+        if not found:
+            filters = " ".join(f"--{name[:-3]} {value}" for name, value in query.items())
+            Terminal(stderr=True).say(f"no entries for {filters}" if filters else "no entries yet")
 
 
 @app.command()

@@ -75,6 +75,12 @@ def test_audit_shows_what_a_sandbox_was_refused(stack: Stack) -> None:
         assert "query" not in shown.stdout + ended.stdout
 
 
+def test_audit_says_that_there_are_no_entries_for_what_was_asked(stack: Stack) -> None:
+    ended = run(stack, "audit", "--session", "nope", "--vault", "neither", "--json")
+    assert (ended.exit_code, ended.stdout) == (0, "")
+    assert ended.stderr == "no entries for --session nope --vault neither\n"
+
+
 def test_what_cannot_be_asked_is_told_in_one_line(stack: Stack, tmp_path: Any) -> None:
     ended = run(stack, "rotate", "--data", str(tmp_path))
     assert ended.exit_code == 1

@@ -13,6 +13,7 @@ from drover.vault.v1 import credential_pb2 as pb
 from services.vault_proxy.mcp.connection import Connection
 from services.vault_proxy.mcp.exchange import Exchange, Failure, Fault, McpError
 from services.vault_proxy.mcp.greeting import Greeter
+from services.vault_proxy.mcp.records import exchange_reason
 from services.vault_proxy.oauth.endpoint import ExchangeError, ExchangeRefusedError
 from services.vault_proxy.oauth.tokens import NoLongerThereError
 
@@ -66,24 +67,25 @@ class LiveProbe:
         )
         try:
             async with asyncio.timeout(_ALL_SECONDS):
-                await self._validate(workspace_id, credential, found)
+                reason = await self._validate(workspace_id, credential, found)
         except TimeoutError:
-            found.status = _UNKNOWN
-        status = pb.CredentialValidationStatus.Name(found.status).rpartition("_")[2].lower()
-        reason = "" if found.status == _VALID else f"credential_{status}"
+            found.status, reason = _UNKNOWN, Fault.BROKEN
         await self._records.probe(workspace_id, credential, credential.server_url, reason)
         return found
 
     async def _validate(
         self, workspace_id: str, credential: OauthCredential, found: pb.CredentialValidation
-    ) -> None:
+    ) -> str:
+        """Why it is not valid, in the words of the audit trail; empty where it is."""
         failure = await self._tried(credential)
         found.status = _note(failure, found)
-        if failure is None or failure.fault != Fault.UNAUTHENTICATED or _forbidden(failure):
-            return
+        if failure is None:
+            return ""
+        if failure.fault != Fault.UNAUTHENTICATED or _forbidden(failure):
+            return failure.fault
         if credential.refresh is None:
             found.refresh.status = pb.REFRESH_STATUS_NO_REFRESH_TOKEN
-            return
+            return failure.fault
 
         async def told(ended: Refreshed) -> None:
             await self._records.refresh(workspace_id, "", "", ended)
@@ -94,11 +96,13 @@ class LiveProbe:
             raise DroverError(Reason.NOT_FOUND, "the credential was deleted meanwhile") from error
         except ExchangeError as error:
             found.status = _not_renewed(error, found.refresh)
-            return
+            return exchange_reason(error)
         found.refresh.status = pb.REFRESH_STATUS_SUCCEEDED
         found.ClearField("mcp_probe")
         found.status = _UNKNOWN  # should the time be up before the new token is tried
-        found.status = _note(await self._tried(renewed), found)
+        failure = await self._tried(renewed)
+        found.status = _note(failure, found)
+        return failure.fault if failure is not None else ""
 
     async def _tried(self, credential: OauthCredential) -> Failure | None:
         """What goes wrong with the token that is stored, on a connection made for this alone."""

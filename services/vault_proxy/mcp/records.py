@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from services.vault_proxy.oauth.tokens import Refreshed
 
 _DENIED: Final = frozenset({Fault.FORBIDDEN, Fault.NOT_ALLOWED, Fault.UNAUTHENTICATED})
+_ALLOWED: Final = frozenset({"", "error_answered", "interrupted"})
+"""Reasons of what was let through, and did not fail on its way."""
 _PORTS: Final = {"https": 443, "http": 80}
 
 
@@ -46,9 +48,7 @@ class Records:
         self, workspace_id: str, session_id: str, hand_id: str, ended: Refreshed
     ) -> None:
         """An exchange of a refresh token."""
-        reason = "" if ended.error is None else "token_endpoint_failed"
-        if isinstance(ended.error, ExchangeRefusedError):
-            reason = "token_endpoint_refused"
+        reason = exchange_reason(ended.error)
         self._meter.refreshed(reason or "refreshed")
         refresh = ended.credential.refresh
         url = refresh.token_endpoint if refresh is not None else ""
@@ -76,7 +76,7 @@ class Records:
             AuditEntry(
                 at=self._clock.now(),
                 kind=kind,
-                verdict=Outcome.DENIED if reason in _DENIED else Outcome.ALLOWED,
+                verdict=_verdict(reason),
                 workspace_id=who.workspace_id,
                 session_id=who.session_id,
                 hand_id=who.hand_id,
@@ -89,6 +89,19 @@ class Records:
                 reason=reason,
             )
         )
+
+
+def exchange_reason(error: Exception | None) -> str:
+    """How an exchange with a token endpoint failed; empty where it did not."""
+    if isinstance(error, ExchangeRefusedError):
+        return "token_endpoint_refused"
+    return "" if error is None else "token_endpoint_failed"
+
+
+def _verdict(reason: str) -> Outcome:
+    if reason in _DENIED:
+        return Outcome.DENIED
+    return Outcome.ALLOWED if reason in _ALLOWED else Outcome.FAILED
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from drover.vault.v1 import credential_pb2 as pb
 from services.vault_proxy.domain.server_credential import OauthCredential
 from tests.doubles.mcp_server import Granted, McpServer, running_mcp_server
 from tests.doubles.mcp_world import World, mcp_world
+from tests.doubles.ports import free_port
 
 PATH = "/private/mcp"
 
@@ -157,6 +158,34 @@ async def test_a_server_that_nobody_reaches_leaves_it_unknown(
     assert found.mcp_probe.method == "server/discover"
     assert not found.mcp_probe.HasField("http_response")
     assert not found.HasField("refresh")
+
+
+async def test_what_came_of_it_is_in_the_audit_trail(server: McpServer) -> None:
+    nobody = free_port()
+    async with mcp_world(server.port, server.faults_port, nobody) as world:
+        await _tried(world, _saved(world, server, f"http://127.0.0.1:{nobody}/mcp")[1])
+        assert _recorded(world) == ("failed", "unreachable")
+        await _tried(world, _saved(world, server, "http://10.0.0.1/mcp")[1])
+        assert _recorded(world) == ("denied", "address_not_allowed")
+        await _tried(world, _saved(world, server, server.fault("/version"))[1])
+        assert _recorded(world) == ("failed", "refused")
+        granted, saved = _saved(world, server)
+        server.revoke(granted.access_token)
+        server.token_fault({"status": 502, "body": ""})
+        await _tried(world, saved)
+        assert _recorded(world) == ("failed", "token_endpoint_failed")
+        granted, saved = _saved(world, server, refresh=False)
+        await _tried(world, saved)
+        assert _recorded(world) == ("allowed", "")
+        server.revoke(granted.access_token)
+        await _tried(world, saved)
+        assert _recorded(world) == ("denied", "authentication_failed")
+
+
+def _recorded(world: World) -> tuple[str, str]:
+    entry = world.trail.entries[-1]
+    assert entry.method == "mcp_oauth_validate"
+    return entry.verdict, entry.reason
 
 
 async def test_a_forbidden_token_is_invalid_and_not_refreshed(
