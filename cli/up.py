@@ -14,6 +14,7 @@ from chassis.clock import SystemClock
 from chassis.errors import CannotStartError
 from cli.databases import SERVICES, ServiceDatabase, migrate_all
 from cli.stack import ports
+from cli.stack.complaint import complaint
 from cli.stack.installation import Installation, InUseError
 from cli.stack.nursery import Nursery
 from cli.stack.plan import Plan, public
@@ -48,15 +49,21 @@ class StackDisplay:
     started: float = field(default_factory=time.monotonic)
     _is_ready: bool = False
     _shown: dict[str, int] = field(default_factory=dict)  # of each log, characters
+    _read: dict[str, int] = field(default_factory=dict)  # of each log, bytes
+    _told: dict[str, str] = field(default_factory=dict)  # of each service that is not up, why
 
     def changed(self, change: Change) -> None:
-        """A line for each service that comes up, and for each that dies."""
+        """A line for each service that comes up, and for each that dies; once, why."""
+        if change.stage is Stage.LISTENING:
+            self._told.pop(change.name, None)
         if change.stage is Stage.LISTENING and not self.quiet:
             address = next(part.address for part in self.plan.parts if part.name == change.name)
             self.out.say(f"{change.name:<12} {address:<22} pid {change.pid:<8} {self._elapsed()}")
         elif change.stage is Stage.DIED:
             self.err.say(f"{change.name}: {change.detail}; starting it again", "yellow")
-            if not self._is_ready:
+            if self._is_ready:
+                self._tell_why(change.name)
+            else:
                 self._show_log(change.name)
 
     def ready(self) -> None:
@@ -71,6 +78,13 @@ class StackDisplay:
 
     def _elapsed(self) -> str:
         return f"{time.monotonic() - self.started:.1f} s"
+
+    def _tell_why(self, name: str) -> None:
+        log = self.installation.log_file(name)
+        why, self._read[name] = complaint(log, self._read.get(name, 0))
+        if why and why != self._told.get(name):
+            self._told[name] = why
+            self.err.say(f"  {why} (its log is {log})")
 
     def _show_log(self, name: str) -> None:
         log = self.installation.log_file(name)
