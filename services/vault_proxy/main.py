@@ -29,7 +29,7 @@ from drover.vault.v1.vault_key_service_pb2_grpc import add_VaultKeyServiceServic
 from drover.vault.v1.vault_service_pb2_grpc import add_VaultServiceServicer_to_server
 from services.vault_proxy.clients.sessions import SessionClient
 from services.vault_proxy.crypto.envelope import Envelopes
-from services.vault_proxy.domain.addresses import AddressRules, openings
+from services.vault_proxy.domain.addresses import AddressRules, InClear, openings
 from services.vault_proxy.domain.paths import operator_rules
 from services.vault_proxy.domain.policy import Installation
 from services.vault_proxy.git.access import RepositoryAccess
@@ -199,7 +199,11 @@ async def _outside(ground: Ground) -> Outside:
     return Outside(
         addresses,
         resolve,
-        Outbound(JudgingDialler(addresses, resolve), context),
+        Outbound(
+            JudgingDialler(addresses, resolve),
+            context,
+            JudgingDialler(InClear(addresses), resolve),
+        ),
         Outbound(JudgingDialler(AnyAddress(), resolve), context),
     )
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+import socket
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,9 +20,12 @@ import httpcore2
 import httpx2
 from anyio.streams.tls import TLSAttribute, TLSStream
 
-from services.vault_proxy.proxy.dial import Dialler, UnreachableError
+from services.vault_proxy.domain.refusal import Why
+from services.vault_proxy.proxy.dial import AddressDeniedError, Dialler, UnreachableError
 
 AGENT: Final = "drover"
+SECRET: Final = "drover.secret"  # noqa: S105
+"""The extension of a request that has a secret in it, which does not leave in the clear."""
 _CONNECT: Final = 10.0
 _ERRORS: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
 
@@ -40,15 +44,23 @@ class Timeouts:
 
 
 class Outbound:
-    """Makes clients. They share the rules and the trust, never a connection."""
+    """Makes clients. They share the rules and the trust, never a connection.
 
-    def __init__(self, dialler: Dialler, trust: ssl.SSLContext) -> None:
+    `in_clear` connects for requests by `http` that are marked as `SECRET`; without one there are
+    none.
+    """
+
+    def __init__(
+        self, dialler: Dialler, trust: ssl.SSLContext, in_clear: Dialler | None = None
+    ) -> None:
         self._dialler = dialler
         self._trust = trust
+        self._in_clear = in_clear or _Nowhere()
 
     def transport(self, *, connections: int = 20, keepalive: float = 30.0) -> GuardedTransport:
         """A pool of connections of its own. `keepalive`: seconds that an idle one is kept."""
-        return GuardedTransport(self._dialler, self._trust, connections, keepalive)
+        diallers = self._dialler, self._in_clear
+        return GuardedTransport(diallers, self._trust, connections, keepalive)
 
     def client(
         self,
@@ -99,28 +111,51 @@ async def bounded(response: httpx2.Response, limit: int) -> bytes:
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """HTTP/1.1 over connections of the guarded dialler."""
+    """HTTP/1.1 over connections of the guarded diallers.
+
+    What is marked as `SECRET` and sent without TLS has connections of its own: of those that carry
+    anything else nobody has asked where they lead to.
+    """
 
     def __init__(
-        self, dialler: Dialler, trust: ssl.SSLContext, connections: int, keepalive: float
+        self,
+        diallers: tuple[Dialler, Dialler],
+        trust: ssl.SSLContext,
+        connections: int,
+        keepalive: float,
     ) -> None:
-        self._inner = _Pooled(
-            httpcore2.AsyncConnectionPool(
-                ssl_context=trust,
-                max_connections=connections,
-                max_keepalive_connections=connections,
-                keepalive_expiry=keepalive,
-                network_backend=_Backend(dialler),
+        self._inner, self._in_clear = (
+            _Pooled(
+                httpcore2.AsyncConnectionPool(
+                    ssl_context=trust,
+                    max_connections=connections,
+                    max_keepalive_connections=connections,
+                    keepalive_expiry=keepalive,
+                    network_backend=_Backend(dialler),
+                )
             )
+            for dialler in diallers
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Sends one request; its answer is read by the caller."""
-        return await self._inner.handle_async_request(request)
+        in_clear = request.url.scheme != "https" and bool(request.extensions.get(SECRET))
+        pool = self._in_clear if in_clear else self._inner
+        return await pool.handle_async_request(request)
 
     async def aclose(self) -> None:
         """Closes all connections."""
         await self._inner.aclose()
+        await self._in_clear.aclose()
+
+
+class _Nowhere:
+    """See `Dialler`."""
+
+    async def connect(self, host: str, port: int, *, within: float) -> socket.socket:  # noqa: ARG002
+        """Connects to nothing."""
+        message = f"a secret is not sent to {host} without TLS: give an https:// URL"
+        raise AddressDeniedError(Why.ADDRESS_NOT_ALLOWED, message)
 
 
 class _Pooled(httpx2.AsyncHTTPTransport):

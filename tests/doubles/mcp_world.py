@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from chassis.secret import Secret
 from drover.agent.v1.tool_pb2 import McpServer as ServerOfAgent
 from drover.session.v1.session_pb2 import Session
-from services.vault_proxy.domain.addresses import AddressRules, openings
+from services.vault_proxy.domain.addresses import AddressRules, InClear, openings
 from services.vault_proxy.domain.audit import AuditEntry
 from services.vault_proxy.domain.server_credential import (
     BearerCredential,
@@ -218,7 +218,10 @@ async def mcp_world(
     async def resolve(name: str) -> Sequence[Address]:
         return [IPv4Address(names.get(name, "127.0.0.1"))]
 
-    outbound = Outbound(JudgingDialler(AddressRules(openings(opened)), resolve), _trusted(ca_file))
+    rules = AddressRules(openings(opened))
+    outbound = Outbound(
+        JudgingDialler(rules, resolve), _trusted(ca_file), JudgingDialler(InClear(rules), resolve)
+    )
     clock, vaults, trail = Moved(), Vaults(), Trail()
     meter = McpMeter(CollectorRegistry())
     records = Records(trail, clock, meter)

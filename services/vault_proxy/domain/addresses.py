@@ -142,6 +142,23 @@ class AddressRules:
             return port_refusal(port, _written(address, port))
         return None
 
+    def judge_in_clear(self, address: Address, port: int) -> Refusal | None:
+        """Why a secret may not be sent to that address and port without TLS, or `None`.
+
+        It may where the address is none of the internet's, and the operator has listed it.
+        """
+        if (refusal := self.judge(address, port)) is not None:
+            return refusal
+        public = any(self._purpose(one) is None for one in _meanings(address))
+        if not public and any(opening.holds(address, port) for opening in self._opened):
+            return None
+        return Refusal(
+            Why.ADDRESS_NOT_ALLOWED,
+            f"the credential was not sent: the URL begins with http://, and the host is at "
+            f"{address}, so everybody on the way could read it: give an https:// URL (http:// is "
+            f"for loopback and private networks that the operator lists in {_SETTING})",
+        )
+
     def _is_own(self, address: Address, port: int) -> bool:
         if (port, address) in self._own:
             return True
@@ -158,6 +175,17 @@ class AddressRules:
         if address.version == _GLOBAL.version and address not in _GLOBAL:
             return "reserved"
         return None
+
+
+class InClear:
+    """See `domain.ports.Addresses`: for connections without TLS by which secrets are sent."""
+
+    def __init__(self, rules: AddressRules) -> None:
+        self._rules = rules
+
+    def judge(self, address: Address, port: int) -> Refusal | None:
+        """As the rules judge it for those."""
+        return self._rules.judge_in_clear(address, port)
 
 
 def port_refusal(port: int, example: str) -> Refusal:

@@ -19,6 +19,7 @@ from services.vault_proxy.domain.redaction import redaction
 from services.vault_proxy.domain.rewriting import Rewriter, Table
 from services.vault_proxy.mcp.answer import UNSENT, Asked, Watched, lost, refusal, unauthenticated
 from services.vault_proxy.mcp.exchange import Exchange, Failure, Fault, McpError, current_exchange
+from services.vault_proxy.outbound import SECRET
 from services.vault_proxy.proxy.dial import AddressDeniedError, DialError
 
 if TYPE_CHECKING:
@@ -117,8 +118,9 @@ class ServerTransport(httpx2.AsyncBaseTransport):
         self, request: httpx2.Request, exchange: Exchange, token: Secret | None
     ) -> httpx2.Response:
         """Sends a copy that has the token: what the library holds, and may show, has none."""
-        headers = request.headers.copy()
+        headers, extensions = request.headers.copy(), dict(request.extensions)
         if token is not None:
+            extensions[SECRET] = True
             if not _HEADER.match(token.open()):
                 message = "the credential has characters that no header can hold"
                 raise McpError(Failure(Fault.UNAUTHENTICATED, message))
@@ -128,7 +130,7 @@ class ServerTransport(httpx2.AsyncBaseTransport):
             request.url,
             headers=headers,
             stream=request.stream,
-            extensions=request.extensions,
+            extensions=extensions,
         )
         before, exchange.sent = exchange.sent, True
         try:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from chassis.secret import Secret
 from services.vault_proxy.captured import Captured, captured
 from services.vault_proxy.domain.server_credential import NewTokens
-from services.vault_proxy.outbound import AnswerTooLargeError, bounded
+from services.vault_proxy.outbound import SECRET, AnswerTooLargeError, bounded
 from services.vault_proxy.proxy.dial import DialError
 
 if TYPE_CHECKING:
@@ -95,7 +95,11 @@ class TokenEndpoints:
             async with (
                 asyncio.timeout(self._seconds),
                 self._client.stream(
-                    "POST", refresh.token_endpoint, data=form, headers=headers
+                    "POST",
+                    refresh.token_endpoint,
+                    data=form,
+                    headers=headers,
+                    extensions={SECRET: True},
                 ) as response,
             ):
                 body = await bounded(response, MAX_ANSWER)

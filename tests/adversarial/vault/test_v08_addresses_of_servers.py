@@ -120,6 +120,31 @@ async def test_a_port_that_no_operator_opened_is_closed(world: World) -> None:
     assert "port 6379" in error.message
 
 
+@pytest.mark.parametrize("port", ["", ":80"])
+async def test_a_public_server_gets_no_token_in_the_clear(world: World, port: str) -> None:
+    world.names["outside.example.com"] = "93.184.216.34"
+    world.bearer(f"http://outside.example.com{port}/mcp", "tok-in-clear")
+    error = await _refused(world, f"http://outside.example.com{port}/mcp")
+    assert error.error_code == "mcp_connection_failed"
+    assert "credential was not sent" in error.message
+    assert "https://" in error.message
+    assert "tok-in-clear" not in error.message
+    assert world.trail.reasons() == [("tools/call", "address_not_allowed")]
+
+
+async def test_a_public_token_endpoint_gets_no_refresh_token_in_the_clear(
+    world: World, server: McpServer
+) -> None:
+    world.names["outside.example.com"] = "93.184.216.34"
+    endpoint = "http://outside.example.com/token"
+    world.oauth(server.url("/private/mcp"), "at-old", "rt-old", endpoint, expires_in=-5)
+    error = await _refused(world, server.url("/private/mcp"))
+    assert error.error_code == "mcp_connection_failed"
+    assert "credential was not sent" in error.message
+    assert "rt-old" not in error.message
+    assert not server.report()["seen"]
+
+
 @pytest.mark.parametrize(
     ("listed", "all_servers", "reached"),
     [((), False, False), ((), True, True), (("localhost.example.com",), False, True)],

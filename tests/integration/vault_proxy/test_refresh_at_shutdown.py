@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 
 from prometheus_client import CollectorRegistry
 
-from services.vault_proxy.domain.addresses import AddressRules, openings
+from services.vault_proxy.domain.addresses import AddressRules, InClear, openings
 from services.vault_proxy.mcp.later import Needs
 from services.vault_proxy.mcp.limits import Limits
 from services.vault_proxy.mcp.room import furnish
@@ -25,7 +25,11 @@ async def test_an_exchange_that_is_under_way_is_finished_and_kept() -> None:
 
     with running_mcp_server() as server:
         opened = AddressRules(openings(f"127.0.0.1/32:{server.port}"))
-        outbound = Outbound(JudgingDialler(opened, resolve), trust(None))
+        outbound = Outbound(
+            JudgingDialler(opened, resolve),
+            trust(None),
+            JudgingDialler(InClear(opened), resolve),
+        )
         url, granted = server.url("/private/mcp"), server.grant()
         async with mcp_world(server.port) as world, asyncio.TaskGroup() as tasks:
             world.oauth(
