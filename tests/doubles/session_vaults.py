@@ -17,11 +17,15 @@ from tests.doubles.session_stack import TOKEN
 
 
 class FakeVaults(VaultServiceServicer):
-    """`kept` are secrets by session and resource; `away` refuses everything."""
+    """`kept` are secrets by session and resource; `away` refuses everything.
+
+    `variables` are those of `vaults` that hold variables for sandboxes.
+    """
 
     def __init__(self):
         self.address = ""
         self.vaults = set()
+        self.variables = set()
         self.kept = {}
         self.forgotten = []
         self.away = False
@@ -35,6 +39,8 @@ class FakeVaults(VaultServiceServicer):
         for vault_id in request.vault_ids:
             if vault_id not in self.vaults:
                 raise DroverError(Reason.NOT_FOUND, f"vault_ids: {vault_id} not found")
+            if request.self_hosted and vault_id in self.variables:
+                raise DroverError(Reason.INVALID_ARGUMENT, f"vault_ids: {vault_id} has variables")
         return pb.CheckVaultsResponse()
 
     async def PutSessionSecret(self, request, _context):

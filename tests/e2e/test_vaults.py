@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -275,6 +276,29 @@ def test_session_names_vaults_and_goes_on_when_one_is_archived(
         client.beta.sessions.update(session.id, vault_ids=[other])
     stack.model.script(text("still here"))
     assert run_turn(client, session.id, "Hello?")[-1].type == "session.status_idle"
+
+
+def test_variables_are_refused_to_sessions_whose_workers_would_not_get_them(
+    client: anthropic.Anthropic, vault: str
+) -> None:
+    environment = client.beta.environments.create(
+        name=f"workers {uuid.uuid4().hex}", config={"type": "self_hosted"}
+    )
+    made = client.beta.vaults.credentials.create(vault, auth=variable())
+    client.beta.vaults.credentials.create(vault, auth=BEARER)
+    session = new_session(client, vault_ids=[vault])
+
+    def begin() -> Any:
+        return client.beta.sessions.create(
+            agent=session.agent.id, environment_id=environment.id, vault_ids=[vault]
+        )
+
+    with pytest.raises(anthropic.BadRequestError) as refused:
+        begin()
+    assert all(one in str(refused.value) for one in (vault, made.id, "STRIPE_KEY"))
+    assert CANARY not in str(refused.value)
+    client.beta.vaults.credentials.archive(made.id, vault_id=vault)
+    assert begin().vault_ids == [vault]
 
 
 def test_repeated_creation_makes_one_credential(stack: Stack, vault: str) -> None:

@@ -39,10 +39,13 @@ class Vaults:
             raise DroverError(Reason.UNAVAILABLE, "DROVER_VAULT_PROXY_ADDRESS is not set")
         return self._found
 
-    async def check(self, vault_ids: Sequence[str]) -> None:
-        """Raises NOT_FOUND and ARCHIVED for vaults that no new session may name."""
+    async def check(self, vault_ids: Sequence[str], *, self_hosted: bool) -> None:
+        """Raises NOT_FOUND and ARCHIVED for vaults that no new session may name.
+
+        INVALID_ARGUMENT where workers run its tools, and a vault has variables for a sandbox.
+        """
         if vault_ids:
-            request = pb.CheckVaultsRequest(vault_ids=vault_ids)
+            request = pb.CheckVaultsRequest(vault_ids=vault_ids, self_hosted=self_hosted)
             await _answer(self._stub.CheckVaults(request, timeout=_DEADLINE))
 
     async def put(self, session_id: str, tokens: Mapping[str, str]) -> None:

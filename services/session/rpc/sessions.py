@@ -67,7 +67,8 @@ class SessionsRpc(SessionServiceServicer):
             vault_ids=tuple(request.vault_ids),
         )
         session_id = parts.ids("sesn")
-        await parts.vaults.check(request.vault_ids)
+        hosted = environment.config.HasField("self_hosted")
+        await parts.vaults.check(request.vault_ids, self_hosted=hosted)
         # First, so that no session is without its secrets; those of one that never came to be are
         # swept away.
         await parts.vaults.put(session_id, tokens)

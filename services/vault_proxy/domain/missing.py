@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from chassis.errors import DroverError, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from drover.vault.v1.credential_pb2 import Credential
 
 
 def no_vault(vault_id: str) -> DroverError:
@@ -28,6 +30,19 @@ def vault_archived(vault_id: str) -> DroverError:
 def credential_archived(credential_id: str) -> DroverError:
     """ARCHIVED for a credential."""
     return DroverError(Reason.ARCHIVED, f"credential {credential_id} is archived")
+
+
+def refuse_variables(credentials: Iterable[Credential]) -> None:
+    """Raises INVALID_ARGUMENT for an environment variable, which no worker would be given."""
+    for credential in credentials:
+        if credential.auth.HasField("environment_variable"):
+            raise DroverError(
+                Reason.INVALID_ARGUMENT,
+                f"vault_ids: environment variables do not reach the workers of a self_hosted "
+                f"environment: vault {credential.vault_id} has "
+                f"{credential.auth.environment_variable.secret_name} ({credential.id}): name a "
+                "vault without any, and give the variable to the workers themselves",
+            )
 
 
 def refuse_unusable(archived: Mapping[str, int | None], vault_ids: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from catalogue.resources.stamps import micros
 from chassis.context import current_call
 from drover.vault.v1 import vault_service_pb2 as pb
 from drover.vault.v1.vault_service_pb2_grpc import VaultServiceServicer
+from services.vault_proxy.domain.missing import refuse_variables
 from services.vault_proxy.domain.vault import new_vault, updated_vault
 from services.vault_proxy.domain.vault_ports import Listing
 from services.vault_proxy.rpc.once import is_new, once
@@ -121,7 +122,11 @@ class VaultRpc(VaultServiceServicer):
         self, request: pb.CheckVaultsRequest, _context: object
     ) -> pb.CheckVaultsResponse:
         """Refuses vaults that a new session may not name."""
-        await self._store.check(current_call().workspace_id, request.vault_ids)
+        workspace_id = current_call().workspace_id
+        await self._store.check(workspace_id, request.vault_ids)
+        if request.self_hosted:
+            records = await self._holdings.records(workspace_id, request.vault_ids)
+            refuse_variables(record.credential for record in records)
         return pb.CheckVaultsResponse()
 
     async def PutSessionSecret(

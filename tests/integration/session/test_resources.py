@@ -141,6 +141,18 @@ async def test_resources_are_listed_in_pages_and_read_one_by_one(service):
     assert error.reason is Reason.NOT_FOUND
 
 
+async def test_a_vault_with_variables_is_refused_where_workers_would_not_get_them(service, vaults):
+    vaults.vaults, vaults.variables = {"vlt_1", "vlt_2"}, {"vlt_2"}
+    await service.create(vault_ids=["vlt_2"])
+    service.environments.environment.config.self_hosted.SetInParent()
+    error = await refusal(service.create(vault_ids=["vlt_1", "vlt_2"]))
+    assert (error.reason, error.message) == (
+        Reason.INVALID_ARGUMENT,
+        "vault_ids: vlt_2 has variables",
+    )
+    assert (await service.create(vault_ids=["vlt_1"])).vault_ids == ["vlt_1"]
+
+
 async def test_a_rotated_token_takes_the_place_of_the_old_one(service, vaults):
     session = await created(service, repository())
     (before,) = (one.github_repository for one in session.resources)

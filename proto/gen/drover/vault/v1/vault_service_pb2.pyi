@@ -318,16 +318,20 @@ class CheckVaultsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     VAULT_IDS_FIELD_NUMBER: _builtins.int
+    SELF_HOSTED_FIELD_NUMBER: _builtins.int
+    self_hosted: _builtins.bool
+    """Workers run the session's tools: environment variables do not reach them."""
     @_builtins.property
     def vault_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
         vault_ids: _abc.Iterable[_builtins.str] | None = ...,
+        self_hosted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["vault_ids", b"vault_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["self_hosted", b"self_hosted", "vault_ids", b"vault_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -136,7 +136,8 @@ class VaultServiceServicer:
 
     def CheckVaults(self, request, context):
         """For the session service: whether a new session may name these vaults. Refused
-        with NOT_FOUND for one that is unknown, ARCHIVED for one that is archived.
+        with NOT_FOUND for one that is unknown, ARCHIVED for one that is archived, and
+        INVALID_ARGUMENT for a credential that the session could not use.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

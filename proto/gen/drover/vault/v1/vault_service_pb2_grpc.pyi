@@ -49,7 +49,8 @@ class VaultServiceStub:
     """
     CheckVaults: _grpc.UnaryUnaryMultiCallable[_vault_service_pb2.CheckVaultsRequest, _vault_service_pb2.CheckVaultsResponse]
     """For the session service: whether a new session may name these vaults. Refused
-    with NOT_FOUND for one that is unknown, ARCHIVED for one that is archived.
+    with NOT_FOUND for one that is unknown, ARCHIVED for one that is archived, and
+    INVALID_ARGUMENT for a credential that the session could not use.
     """
     PutSessionSecret: _grpc.UnaryUnaryMultiCallable[_vault_service_pb2.PutSessionSecretRequest, _vault_service_pb2.PutSessionSecretResponse]
     """For the session service: keeps the secret of one of a session's resources, in
@@ -88,7 +89,8 @@ class VaultServiceAsyncStub(VaultServiceStub):
     """
     CheckVaults: _aio.UnaryUnaryMultiCallable[_vault_service_pb2.CheckVaultsRequest, _vault_service_pb2.CheckVaultsResponse]  # type: ignore[assignment]
     """For the session service: whether a new session may name these vaults. Refused
-    with NOT_FOUND for one that is unknown, ARCHIVED for one that is archived.
+    with NOT_FOUND for one that is unknown, ARCHIVED for one that is archived, and
+    INVALID_ARGUMENT for a credential that the session could not use.
     """
     PutSessionSecret: _aio.UnaryUnaryMultiCallable[_vault_service_pb2.PutSessionSecretRequest, _vault_service_pb2.PutSessionSecretResponse]  # type: ignore[assignment]
     """For the session service: keeps the secret of one of a session's resources, in
@@ -166,7 +168,8 @@ class VaultServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_service_pb2.CheckVaultsResponse, _abc.Awaitable[_vault_service_pb2.CheckVaultsResponse]]:
         """For the session service: whether a new session may name these vaults. Refused
-        with NOT_FOUND for one that is unknown, ARCHIVED for one that is archived.
+        with NOT_FOUND for one that is unknown, ARCHIVED for one that is archived, and
+        INVALID_ARGUMENT for a credential that the session could not use.
         """
 
     @_abc_1.abstractmethod
