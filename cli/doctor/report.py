@@ -17,6 +17,7 @@ from cli.doctor import (
     processes,
     protections,
     sandbox,
+    vault,
 )
 from cli.doctor.finding import Finding, Verdict
 from cli.terminal import Terminal
@@ -45,6 +46,7 @@ def examine(data: Path, port: int) -> list[Finding]:
         machine.port(port),
         machine.disk(data),
         *databases.databases(data, os.environ),
+        *vault.vault(data, port, os.environ),
         *checkpoints.checkpoints(os.environ),
         *processes.settings(),
         *processes.unread(os.environ),

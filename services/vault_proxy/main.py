@@ -13,7 +13,6 @@ from catalogue.registries import is_registry
 from catalogue.repositories import parse_hosts
 from chassis import lifecycle
 from chassis.clock import Clock, SystemClock
-from chassis.errors import CannotStartError, DroverError, Reason
 from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
@@ -28,8 +27,9 @@ from drover.vault.v1.vault_credential_service_pb2_grpc import (
 from drover.vault.v1.vault_key_service_pb2_grpc import add_VaultKeyServiceServicer_to_server
 from drover.vault.v1.vault_service_pb2_grpc import add_VaultServiceServicer_to_server
 from services.vault_proxy.clients.sessions import SessionClient
+from services.vault_proxy.conditions import addresses, opened, trusted
 from services.vault_proxy.crypto.envelope import Envelopes
-from services.vault_proxy.domain.addresses import AddressRules, InClear, openings
+from services.vault_proxy.domain.addresses import AddressRules, InClear
 from services.vault_proxy.domain.paths import operator_rules
 from services.vault_proxy.domain.policy import Installation
 from services.vault_proxy.git.access import RepositoryAccess
@@ -39,14 +39,13 @@ from services.vault_proxy.grants.giving import Giving, Leftovers
 from services.vault_proxy.grants.known import KnownSessions
 from services.vault_proxy.grants.sessions import GrantedSessions
 from services.vault_proxy.mcp.later import McpLater, Needs
-from services.vault_proxy.outbound import Outbound, trust
+from services.vault_proxy.outbound import Outbound
 from services.vault_proxy.proxy.dial import (
     AnyAddress,
     JudgingDialler,
     Resolve,
     system_resolver,
 )
-from services.vault_proxy.proxy.own import local_addresses, own_addresses
 from services.vault_proxy.proxy.server import Parts, serving
 from services.vault_proxy.rpc.audit import AuditRpc
 from services.vault_proxy.rpc.credential_proxy import CredentialProxyRpc
@@ -64,7 +63,6 @@ from services.vault_proxy.store.vaults import SqlVaultStore
 from services.vault_proxy.store.wrapped_keys import SqlWrappedKeys
 from services.vault_proxy.undumpable import keep_memory_closed
 from services.vault_proxy.vault.holdings import Holdings
-from services.vault_proxy.vault.installation import installation_key
 from services.vault_proxy.vault.rotation import Rotation
 from services.vault_proxy.vault.safe import Safe
 from services.vault_proxy.vault.server_credentials import VaultServerCredentials
@@ -77,8 +75,8 @@ from storage.once import Answers
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from services.vault_proxy.crypto.keyring import Keyring
     from services.vault_proxy.crypto.sealer import InstallationKey
+    from services.vault_proxy.domain.addresses import AddressRules
     from storage import Database
 
 SERVICE: Final = "vault_proxy"
@@ -158,7 +156,7 @@ async def _vault(ground: Ground) -> Vault:
     database, clock, server = ground.database, ground.clock, ground.server
     wrapped = SqlWrappedKeys(database)
     keyring = ground.settings.keyring(make=await wrapped.load() is None)
-    keys = await _installation_key(wrapped, keyring)
+    keys = await opened(wrapped, keyring)
     envelopes = Envelopes(keyring, clock, ground.settings.vault_key_cache_seconds)
     vaults, credentials = SqlVaultStore(database, clock), SqlCredentialStore(database, clock)
     holdings = Holdings(credentials, envelopes, clock)
@@ -175,34 +173,18 @@ async def _vault(ground: Ground) -> Vault:
     return Vault(keys, trail, holdings, servers, kept, credentials, safe)
 
 
-async def _installation_key(wrapped: SqlWrappedKeys, keyring: Keyring) -> InstallationKey:
-    try:
-        return await installation_key(wrapped, keyring)
-    except DroverError as error:
-        msg = f"the installation's key cannot be opened: {error.message}"
-        if error.reason is Reason.INTERNAL:
-            msg += ": are these the keys of this database? If not, restore those from their backup"
-        raise CannotStartError(msg) from error
-
-
 async def _outside(ground: Ground) -> Outside:
     """What may be dialled. Raises `CannotStartError` for a file that cannot be read."""
-    settings = ground.settings
-    own = own_addresses(settings.listening(), settings.databases(SERVICE))
-    addresses = AddressRules(openings(settings.egress_allow_private), own, local_addresses())
+    rules = addresses(ground.settings, SERVICE)
     resolve = await ground.stack.enter_async_context(system_resolver())
-    try:
-        context = trust(settings.egress_ca_file)
-    except OSError as error:
-        msg = f"DROVER_EGRESS_CA_FILE cannot be used: {error.strerror or error}"
-        raise CannotStartError(msg) from error
+    context = trusted(ground.settings)
     return Outside(
-        addresses,
+        rules,
         resolve,
         Outbound(
-            JudgingDialler(addresses, resolve),
+            JudgingDialler(rules, resolve),
             context,
-            JudgingDialler(InClear(addresses), resolve),
+            JudgingDialler(InClear(rules), resolve),
         ),
         Outbound(JudgingDialler(AnyAddress(), resolve), context),
     )
@@ -290,7 +272,7 @@ async def _egress(
         audit=vault.trail,
         git=RepositoryAccess(vault.session_secrets),
         resolve=outside.resolve,
-        trust=trust(settings.egress_ca_file),
+        trust=trusted(settings),
         opaque=HostList(settings.egress_opaque),
         registry=ground.registry,
         clock=ground.clock,

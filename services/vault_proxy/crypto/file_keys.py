@@ -118,7 +118,8 @@ def _read(path: Path) -> dict[str, bytes]:
     except OSError as error:
         msg = (
             f"the keys of stored credentials cannot be read from {path} ({error.strerror}): "
-            "restore the file from its backup; without it no stored secret can be opened"
+            "restore the file from its backup, or name it with DROVER_VAULT_KEYS_FILE; without it "
+            "no stored secret can be opened"
         )
         raise CannotStartError(msg) from error
     except UnicodeDecodeError:

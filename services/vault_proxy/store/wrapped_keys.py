@@ -43,7 +43,7 @@ class SqlWrappedKeys:
 
     async def load(self) -> WrappedKey | None:
         """The installation's key, once there is one."""
-        return await self._database.read(_installation_key)
+        return await self._database.read(installation_row)
 
     async def keep(self, key: WrappedKey) -> WrappedKey:
         """Keeps the installation's key where there is none yet; answers the one that is kept."""
@@ -124,7 +124,8 @@ def _row(kind: str, found: Sequence[Any]) -> WrappedRow:
     return WrappedRow(kind, workspace_id, owner_id, ident, WrappedKey(key, blob))
 
 
-def _installation_key(connection: Connection) -> WrappedKey | None:
+def installation_row(connection: Connection) -> WrappedKey | None:
+    """The installation's key, once there is one."""
     query = select(_I.wrapped_with, _I.wrapped_key).where(_I.id == INSTALLATION_ID)
     found = connection.execute(query).one_or_none()
     return None if found is None else WrappedKey(found[0], found[1])

@@ -10,10 +10,10 @@ import pytest
 
 from chassis.errors import CannotStartError, DroverError, Reason
 from chassis.secret import Secret
+from services.vault_proxy.conditions import opened
 from services.vault_proxy.crypto.environment_keys import EnvironmentKeys
 from services.vault_proxy.crypto.keyring import Keyring
 from services.vault_proxy.crypto.transit import TransitKeys
-from services.vault_proxy.main import _installation_key
 from services.vault_proxy.store.credentials import SqlCredentialStore
 from services.vault_proxy.store.schema import SCHEMA
 from services.vault_proxy.store.vaults import SqlVaultStore
@@ -202,11 +202,11 @@ async def test_keys_of_another_database_keep_it_from_starting_and_are_told_as_su
 ) -> None:
     wrapped = SqlWrappedKeys(database)
     first, second = (environment_keys(number) for number in (1, 2))
-    await _installation_key(wrapped, Keyring(EnvironmentKeys(first)))
+    await opened(wrapped, Keyring(EnvironmentKeys(first)))
     others = Secret("1:" + second.open().partition(":")[2])
     for others_key in (others, second):
         with pytest.raises(CannotStartError, match="restore those from their backup"):
-            await _installation_key(wrapped, Keyring(EnvironmentKeys(others_key)))
+            await opened(wrapped, Keyring(EnvironmentKeys(others_key)))
 
 
 async def test_rotation_that_was_broken_off_goes_on_with_what_is_left(
