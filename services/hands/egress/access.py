@@ -91,6 +91,8 @@ class Access:
         if self._session_id:
             self._leave()
         self._session_id, self._change, self._expected = session_id, change, ""
+        # A program may connect before `_begin`: a listener's own call has no workspace.
+        self._grants.hold(session_id, self._hand_id)
         self._tasks.create_task(self._begin(), name=f"access {self._hand_id}")
 
     @property

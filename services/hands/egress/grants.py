@@ -92,9 +92,7 @@ class Grants:
         Raises `DroverError`: NOT_FOUND and ARCHIVED where the session gets none, UNAVAILABLE.
         """
         key = (session_id, hand_id)
-        held = self._held.get(key)
-        if held is None:
-            held = self._held[key] = _Held(current_call())
+        held = self._of(key)
         now = self._clock.monotonic()
         if held.grant is not None and now < held.grant.renew_at:
             return held.grant
@@ -111,6 +109,10 @@ class Grants:
             if usable and held.grant is not None:  # it was not taken away
                 return held.grant
             raise
+
+    def hold(self, session_id: str, hand_id: str) -> None:
+        """Has a grant, once it is asked for, be of the caller's workspace, whoever asks then."""
+        self._of((session_id, hand_id))
 
     async def expect(self, session_id: str, hand_id: str) -> None:
         """Opens a grant that will be asked for. Raises nothing: whoever asks is told."""
@@ -140,6 +142,12 @@ class Grants:
             await self._granter.revoke(session_id)
         except DroverError as error:
             _log.warning("grants_not_revoked", session_id=session_id, reason=error.message)
+
+    def _of(self, key: tuple[str, str]) -> _Held:
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = _Held(current_call())
+        return held
 
     def _open(self, key: tuple[str, str], held: _Held) -> asyncio.Future[Grant]:
         opening: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
