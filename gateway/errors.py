@@ -66,13 +66,13 @@ def wrong_verb(verb: str, allowed: tuple[str, ...], request_id: str) -> Response
 
 def explain(error: Exception, ids: IdSource) -> DroverError:
     """The error to show for any failure; what is not meant for callers goes to the log only."""
-    if isinstance(error, DroverError):
-        return error
     if isinstance(error, grpc.RpcError):
-        known = from_rpc_error(error)
-        if known.reason is Reason.INTERNAL and "error_id" not in known.metadata:
-            _log.error("upstream_failed", message=known.message, exc_info=error)
-        return known
+        error = from_rpc_error(error)
+    if isinstance(error, DroverError):
+        unknown = error.reason is Reason.INTERNAL and "error_id" not in error.metadata
+        if unknown and isinstance(error.__cause__, grpc.RpcError):
+            _log.error("upstream_failed", message=error.message, exc_info=error.__cause__)
+        return error
     error_id = ids("err")
     _log.error("request_failed", error_id=error_id, exc_info=error)
     return DroverError(Reason.INTERNAL, f"internal error {error_id}")

@@ -138,7 +138,7 @@ class Subscription:
                 Reason.DEADLINE_EXCEEDED, "the session service did not answer in time"
             ) from None
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
+            raise from_rpc_error(error, "the session service") from error
         except asyncio.CancelledError as error:
             call.cancel()
             raise cancellation(error) from None
@@ -153,7 +153,7 @@ class Subscription:
         try:
             raw = await self._call.read()
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
+            raise from_rpc_error(error, "the session service") from error
         except asyncio.CancelledError as error:
             raise cancellation(error) from None
         return raw if isinstance(raw, bytes) else None  # grpc.aio.EOF

@@ -53,7 +53,7 @@ class UnaryEndpoint:
         self._clock = clock
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Response:
-        """The answer. Raises `DroverError` or `grpc.RpcError`."""
+        """The answer. Raises `DroverError`."""
         route, received_at = self._route, self._clock.now()
         caller: Caller = request.state.caller
         body = b"" if route.verb == "GET" else await read_body(request, self._max_body)

@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from chassis.context import IDEMPOTENCY_KEY, REPLAYED_KEY
 from chassis.errors import DroverError, Reason
+from chassis.grpc.status import from_rpc_error
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -28,7 +29,7 @@ class Unary(Protocol):
     def __call__(
         self, request: Message, key: RequestKey | None = None
     ) -> Awaitable[tuple[Any, bool]]:
-        """The answer, and whether it is one that was given before. Raises `grpc.RpcError`.
+        """The answer, and whether it is one that was given before. Raises `DroverError`.
 
         `key` tells the request from others, so that its repetition has no second effect.
         """
@@ -46,6 +47,7 @@ class Stream(Protocol):
 
 
 _HEALTH_SECONDS = 2.0
+_SPOKEN = {"vault_proxy": "the vault proxy"}
 
 
 class Upstream:
@@ -63,13 +65,14 @@ class Upstream:
         self._deadline = deadline
 
     def unary(self, method: MethodDescriptor) -> Unary:
-        """Calls a unary RPC, within the deadline. Raises `grpc.RpcError`."""
+        """Calls a unary RPC, within the deadline. Raises `DroverError`."""
         call = self._channel(method).unary_unary(
             _path(method),
             request_serializer=_serialize,
             response_deserializer=GetMessageClass(method.output_type).FromString,
         )
-        deadline = self._deadline
+        deadline, process = self._deadline, self._served[method.containing_service.full_name]
+        callee = _SPOKEN.get(process, f"the {process} service")
 
         async def invoke(request: Message, key: RequestKey | None = None) -> tuple[object, bool]:
             try:
@@ -79,6 +82,8 @@ class Upstream:
                 under_way: Any = call(request, timeout=deadline, metadata=metadata)
                 answer = await under_way
                 return answer, REPLAYED_KEY in await under_way.trailing_metadata()
+            except grpc.RpcError as error:
+                raise from_rpc_error(error, callee) from error
             except asyncio.CancelledError as error:
                 raise cancellation(error) from None
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
-import grpc
-
 from chassis.errors import DroverError, Reason
-from chassis.grpc.status import from_rpc_error
 from drover.api.v1.annotations_pb2 import KEY_KIND_ENVIRONMENT, KEY_KIND_WORK_ITEM
 from drover.environment.v1 import environment_key_service_pb2 as keys_pb
 from drover.session.v1 import session_service_pb2 as session_pb
@@ -103,8 +100,5 @@ def invalid(kind: int) -> DroverError:
 
 
 async def _answer(call: Unary, request: Message) -> Any:  # noqa: ANN401  # of the call's own type
-    try:
-        answer, _ = await call(request)
-    except grpc.RpcError as error:
-        raise from_rpc_error(error) from error
+    answer, _ = await call(request)
     return answer

@@ -22,8 +22,8 @@ _PATH: Final = re.compile(r"([\w.\[\]-]+): ")
 _BARE: Final = {
     "UNAUTHENTICATED": (Reason.IDENTITY_REFUSED, "the installation's secret was refused"),
     "RESOURCE_EXHAUSTED": (Reason.REQUEST_TOO_LARGE, "a message is over the size limit"),
-    "UNAVAILABLE": (Reason.UNAVAILABLE, "a service is not available"),
-    "DEADLINE_EXCEEDED": (Reason.DEADLINE_EXCEEDED, "a service did not answer in time"),
+    "UNAVAILABLE": (Reason.UNAVAILABLE, "{} is not available"),
+    "DEADLINE_EXCEEDED": (Reason.DEADLINE_EXCEEDED, "{} did not answer in time"),
     "CANCELLED": (Reason.CANCELLED, "the call was cancelled"),
     "UNIMPLEMENTED": (Reason.UNIMPLEMENTED, "the service does not offer this method"),
     "NOT_FOUND": (Reason.NOT_FOUND, "not found"),
@@ -51,7 +51,7 @@ def to_status(error: DroverError) -> status_pb2.Status:
     return status
 
 
-def from_rpc_error(error: grpc.RpcError) -> DroverError:
+def from_rpc_error(error: grpc.RpcError, callee: str = "a service") -> DroverError:
     """The error behind a failed call: what the callee raised, or what gRPC reports.
 
     gRPC's own text names addresses and the like, so it stays in `__cause__`, for the log.
@@ -60,7 +60,7 @@ def from_rpc_error(error: grpc.RpcError) -> DroverError:
     if known is None:
         name = error.code().name
         reason, message = _BARE.get(name, (Reason.INTERNAL, f"a call failed with {name}"))
-        known = DroverError(reason, message)
+        known = DroverError(reason, message.format(callee))
     known.__cause__ = error
     return known
 

@@ -51,7 +51,7 @@ class CheckpointSender:
 
     async def _send(self, request: SaveCheckpointRequest) -> None:
         try:
-            with translated():
+            with translated("the session service"):
                 await self._service.SaveCheckpoint(request, timeout=DEADLINE)
         except DroverError as error:
             self._metrics.count("lost")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translated(callee: str) -> Iterator[None]:
     """Raises `DroverError` for every way in which a call can fail.
 
     gRPC says `CancelledError` for a call that its server has cancelled, too, and
@@ -26,11 +26,11 @@ def translated() -> Iterator[None]:
     try:
         yield
     except grpc.RpcError as error:
-        raise from_rpc_error(error) from error
+        raise from_rpc_error(error, callee) from error
     except asyncio.InvalidStateError as error:
         raise DroverError(Reason.UNAVAILABLE, "the call has ended") from error
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise DroverError(Reason.UNAVAILABLE, "a service ended the call") from None
+        raise DroverError(Reason.UNAVAILABLE, f"{callee} ended the call") from None

@@ -157,7 +157,7 @@ class GrpcHands:
             environment=self._environment,
         )
         try:
-            with translated():
+            with translated("the hands service"):
                 response = await self._stub.Provision(request, timeout=_PROVISION_DEADLINE)
         except DroverError as error:
             _log.info("provision_failed", reason=error.reason)
@@ -173,7 +173,7 @@ class GrpcHands:
         attempt = 0
         while (remaining := deadline - self._clock.monotonic()) > 0:
             try:
-                with translated():
+                with translated("the hands service"):
                     response = await self._stub.ListTools(request, timeout=remaining)
             except DroverError as error:
                 if error.reason is Reason.LEASE_LOST:
@@ -207,7 +207,7 @@ class GrpcHands:
             if remaining <= 0:
                 return _failed(UNKNOWN_OUTCOME)
             try:
-                with translated():
+                with translated("the hands service"):
                     response = await self._stub.Execute(request, timeout=remaining)
             except DroverError as error:
                 if error.reason is Reason.LEASE_LOST:
@@ -237,7 +237,7 @@ class GrpcHands:
         attempt = 0
         while (remaining := deadline - self._clock.monotonic()) > 0:
             try:
-                with translated():
+                with translated("the hands service"):
                     await self._stub.Cancel(request, timeout=remaining)
             except DroverError as error:
                 if error.reason is Reason.LEASE_LOST:

@@ -127,7 +127,7 @@ class LogHistory:
         while True:
             remaining = deadline - self._clock.monotonic()
             try:
-                with translated():
+                with translated("the session service"):
                     return await self._stub.GetEvents(request, timeout=max(0.001, remaining))
             except DroverError as error:
                 if error.reason is not Reason.UNAVAILABLE or remaining <= _PAUSE:

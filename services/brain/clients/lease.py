@@ -228,7 +228,7 @@ class Lease:
         if not self.generation:
             requests += [LeaseRequest(append=pending.append) for pending in self._pending]
         self._arrived.clear()
-        with translated():
+        with translated("the session service"):
             await call.write(HoldLeaseRequest(requests=requests))
         opened = (await self._next(call)).opened
         self.generation, self.session = opened.generation, opened.session
@@ -281,7 +281,7 @@ class Lease:
 
     async def _next(self, call: _Call) -> LeaseResponse:
         while not self._arrived:
-            with translated():
+            with translated("the session service"):
                 message = await call.read()
             if not isinstance(message, HoldLeaseResponse):  # EOF
                 raise DroverError(Reason.UNAVAILABLE, "the session service ended the stream")

@@ -75,7 +75,7 @@ class Outbox:
                 if len(self._queue) == 1 and _is_delta(self._queue[0]):
                     await self._pace()
                 message = HoldLeaseRequest(requests=self._take())
-                with translated():
+                with translated("the session service"):
                     await write(message)
             self._wakeup.clear()
             await self._wakeup.wait()

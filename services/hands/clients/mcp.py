@@ -41,7 +41,7 @@ class McpClient:
         try:
             answer = await self._service.ListTools(request, timeout=LIST_SECONDS)
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
+            raise from_rpc_error(error, "the vault proxy") from error
         return answer.tools
 
     async def call(self, grant: Secret, call_id: str, call: McpCall) -> CallResponse:
@@ -61,7 +61,7 @@ class McpClient:
         try:
             return await self._service.Call(request, timeout=CALL_SECONDS)
         except grpc.RpcError as error:
-            failure = from_rpc_error(error)
+            failure = from_rpc_error(error, "the vault proxy")
             told = _answered(error) and failure.reason is not Reason.INTERNAL
             if told or failure.reason is Reason.UNIMPLEMENTED:
                 raise failure from error

@@ -41,7 +41,7 @@ class VaultProxyClient:
         try:
             answer = await self._service.OpenGrant(request, timeout=DEADLINE)
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
+            raise from_rpc_error(error, "the vault proxy") from error
         now = self._clock.now()
         seconds = (answer.expires_at.ToDatetime(now.tzinfo) - now).total_seconds()
         if not answer.grant or seconds <= 0:
@@ -65,4 +65,4 @@ class VaultProxyClient:
         try:
             await self._service.RevokeGrants(request, timeout=DEADLINE)
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
+            raise from_rpc_error(error, "the vault proxy") from error

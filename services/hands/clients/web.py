@@ -44,4 +44,4 @@ class WebClient:
                 timeout=SECONDS,
             )
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
+            raise from_rpc_error(error, "the vault proxy") from error

@@ -39,4 +39,4 @@ class BrainClient:
         try:
             await call
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
+            raise from_rpc_error(error, "a brain") from error

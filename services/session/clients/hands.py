@@ -37,4 +37,4 @@ class HandsClient:
         try:
             await call
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
+            raise from_rpc_error(error, "the hands service") from error

@@ -85,7 +85,7 @@ async def _answer(call: Awaitable[T]) -> T:
     try:
         return await call
     except grpc.RpcError as error:
-        raise from_rpc_error(error) from error
+        raise from_rpc_error(error, "the registry service") from error
 
 
 def refuse_archived(environment: environment_pb2.Environment) -> None:

@@ -76,4 +76,4 @@ async def _answer(call: Awaitable[T]) -> T:
     try:
         return await call
     except grpc.RpcError as error:
-        raise from_rpc_error(error) from error
+        raise from_rpc_error(error, "the vault proxy") from error

@@ -32,5 +32,5 @@ class SessionClient:
         try:
             answer: session_service_pb2.GetSessionResponse = await call
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
+            raise from_rpc_error(error, "the session service") from error
         return answer.session

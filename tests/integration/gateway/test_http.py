@@ -193,6 +193,7 @@ async def test_a_service_that_is_down_is_a_retryable_503(gateway: Gateway) -> No
     await gateway.platform.stop("registry")
     response = await gateway.http.get("/v1/agents")
     assert envelope(response)[:2] == (503, "overloaded_error")
+    assert response.json()["error"]["message"] == "the registry service is not available"
     assert response.headers["retry-after"] == "1"
     assert "x-should-retry" not in response.headers
     assert "127.0.0.1" not in response.text

@@ -73,3 +73,15 @@ def test_details_of_others_and_broken_ones_are_ignored():
     for trailer in (foreign.SerializeToString(), b"\xff\xff"):
         error = from_rpc_error(rpc_error(grpc.StatusCode.UNAVAILABLE, "", (DETAILS_KEY, trailer)))
         assert error.reason is Reason.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, "the vault proxy is not available"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "the vault proxy did not answer in time"),
+    ],
+)
+def test_who_knows_whom_it_asked_can_have_it_said(code: grpc.StatusCode, said: str) -> None:
+    bare = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata())
+    assert from_rpc_error(bare, "the vault proxy").message == said
