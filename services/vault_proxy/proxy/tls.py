@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from services.vault_proxy.domain.session import SessionAuthority
 
 _KEPT: Final = 1024
-"""Certificates that are kept, with their contexts: 18 KiB each, and one to three milliseconds."""
+"""Certificates that are kept, with their contexts: 18 KiB each."""
+_KEPT_BY_SESSION: Final = 128
+"""Of one session: one that asks for names without end replaces its own, and nobody else's."""
 _LIFE: Final = timedelta(days=2)
 _RENEWED: Final = timedelta(days=1)
 _BACKDATED: Final = timedelta(hours=1)  # for clocks in sandboxes that are slow
@@ -36,43 +38,76 @@ class _Leaf:
     until: datetime
 
 
-class Leaves:
-    """Certificates by session and host: each is made once, and kept while it is used."""
+class _Key:
+    """The one key of this process that all certificates are made for: it never leaves it."""
 
-    def __init__(self, now: Callable[[], datetime], kept: int = _KEPT) -> None:
+    def __init__(self) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        self.public = key.public_key()
+        self.pem = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+
+
+class Leaves:
+    """Certificates by session and host: each is made once, and kept while it is used.
+
+    Where there are too many, those go that were not used for longest: of the session that has its
+    share, or else of the session that has used none for longest.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], datetime],
+        kept: int = _KEPT,
+        kept_by_session: int = _KEPT_BY_SESSION,
+    ) -> None:
         self._now = now
         self._kept = kept
-        self._leaves: OrderedDict[tuple[bytes, str], _Leaf] = OrderedDict()
+        self._kept_by_session = kept_by_session
+        self._key = _Key()
+        self._sessions: OrderedDict[bytes, OrderedDict[str, _Leaf]] = OrderedDict()
+        self._held = 0
         self.minted = 0
         """How many were made."""
 
     def context(self, authority: SessionAuthority, host: Host) -> ssl.SSLContext:
         """What a server of that name says in the session."""
-        key, now = (authority.certificate, host.text), self._now()
-        leaf = self._leaves.get(key)
+        now = self._now()
+        leaves = self._sessions.setdefault(authority.certificate, OrderedDict())
+        self._sessions.move_to_end(authority.certificate)
+        leaf = leaves.get(host.text)
         if leaf is None or leaf.until <= now:
-            leaf = _Leaf(_context(authority, host, now), now + _RENEWED)
-            self._leaves[key] = leaf
+            self._held += leaf is None
+            leaf = _Leaf(_context(self._key, authority, host, now), now + _RENEWED)
+            leaves[host.text] = leaf
             self.minted += 1
-            if len(self._leaves) > self._kept:
-                self._leaves.popitem(last=False)
-        self._leaves.move_to_end(key)
+        leaves.move_to_end(host.text)
+        if len(leaves) > self._kept_by_session:
+            self._drop(authority.certificate)
+        elif self._held > self._kept:
+            self._drop(next(iter(self._sessions)))
         return leaf.context
 
+    def _drop(self, session: bytes) -> None:
+        """Forgets the session's that was not used for longest."""
+        leaves = self._sessions[session]
+        leaves.popitem(last=False)
+        self._held -= 1
+        if not leaves:
+            del self._sessions[session]
 
-def _context(authority: SessionAuthority, host: Host, now: datetime) -> ssl.SSLContext:
-    key = ec.generate_private_key(ec.SECP256R1())
-    certificate = _sign(authority, host, key.public_key(), now)
+
+def _context(key: _Key, authority: SessionAuthority, host: Host, now: datetime) -> ssl.SSLContext:
+    certificate = _sign(authority, host, key.public, now)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_alpn_protocols(PROTOCOLS)
     context.num_tickets = 1
-    chain = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    ) + certificate.public_bytes(serialization.Encoding.PEM)
+    chain = key.pem + certificate.public_bytes(serialization.Encoding.PEM)
     # The library reads keys from files alone: this one is never on a disk.
     descriptor = os.memfd_create("leaf", os.MFD_CLOEXEC)
     try:

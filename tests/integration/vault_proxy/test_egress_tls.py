@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from catalogue.hosts import parse_host
 from services.vault_proxy.domain.session import SessionAuthority, SessionFacts
@@ -219,6 +220,38 @@ async def test_a_certificate_is_made_once_and_anew_before_it_ends() -> None:
     assert leaves.minted == 5  # it was the one least used
 
 
+def test_a_session_with_endless_names_drops_nobody_elses_certificates() -> None:
+    now = datetime.now(UTC)
+    leaves = Leaves(lambda: now, kept=6, kept_by_session=3)
+    quiet, loud = (
+        SessionAuthority(session, made.certificate.encode(), made.key.encode())
+        for session, made in (("sesn_1", Authority("one")), ("sesn_2", Authority("two")))
+    )
+    first = [leaves.context(quiet, parse_host(name)) for name in ("a.example", "b.example")]
+    for number in range(20):
+        leaves.context(loud, parse_host(f"{number}.example"))
+    again = [leaves.context(quiet, parse_host(name)) for name in ("a.example", "b.example")]
+    assert again == first
+    assert leaves.minted == 22
+    leaves.context(loud, parse_host("19.example"))
+    leaves.context(loud, parse_host("17.example"))
+    assert leaves.minted == 22  # its share is kept
+
+
+def test_all_certificates_are_made_for_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Authority("Drover session")
+    authority = SessionAuthority("sesn_1", made.certificate.encode(), made.key.encode())
+    leaves = Leaves(lambda: datetime.now(UTC))
+
+    def none(*_: object) -> None:
+        pytest.fail("a key was made for a certificate")
+
+    monkeypatch.setattr(ec, "generate_private_key", none)
+    for name in ("a.example", "b.example"):
+        leaves.context(authority, parse_host(name))
+    assert leaves.minted == 2
+
+
 @pytest.mark.parametrize("host", [HOST, "127.0.0.1", "[::1]"])
 async def test_a_certificate_holds_before_strict_clients(host: str) -> None:
     made = Authority("Drover session")
@@ -253,7 +286,10 @@ class Repository:
     async def request(
         self, facts: SessionFacts, route: GitRoute, headers: object
     ) -> list[tuple[bytes, bytes]]:
-        return [(b"host", b"git.corp"), (b"authorization", b"Basic token")]
+        return [
+            (b"host", b"git.corp"),
+            (b"authorization", b"Basic eDp0b2tlbg=="),
+        ]
 
     def answer(self, status: int, headers: object) -> GitAnswer:
         if status == 200:
@@ -273,7 +309,7 @@ async def test_a_request_of_gits_goes_to_its_upstream_with_the_repositorys_token
             request = f"GET /o/r/info/refs?service=x HTTP/1.1\r\nHost: {HOST}\r\nX: y\r\n\r\n"
             answered = await made.ask(request.encode())
             assert (answered.status, answered.body) == (200, b"ok")
-            upstream.reply = lambda _: OK.replace(b"200 OK", b"404 No Basic token")
+            upstream.reply = lambda _: OK.replace(b"200 OK", b"404 No Basic eDp0b2tlbg==")
             answered = await made.ask(request.encode())
             assert (answered.status, answered.body) == (403, b"refused\n")
             assert answered.reason == "Forbidden"
@@ -281,7 +317,7 @@ async def test_a_request_of_gits_goes_to_its_upstream_with_the_repositorys_token
             answered = await made.ask(request[:-2].encode() + upgrade.encode())
             assert answered.status == 400
         line = b"GET /o/r/info/refs?service=x HTTP/1.1"
-        token = b"authorization: Basic token"
+        token = b"authorization: Basic eDp0b2tlbg=="
         expected = [(line, b"host: git.corp", token)] * 2
         assert [asked.lines for asked in upstream.asked] == expected
         assert [entry.kind for entry in world.trail] == ["git"] * 3
