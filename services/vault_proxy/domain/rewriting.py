@@ -94,6 +94,10 @@ class Rewriter:
             return data[:keep]
         return self._rewritten(data, last=False)
 
+    def turn(self, table: Table) -> None:
+        """Goes on with another table, for what is held back, too."""
+        self._table = table
+
     def finish(self) -> bytes:
         """What was held back, as it stands: nothing more comes, or nothing has for a while."""
         self.finished = True

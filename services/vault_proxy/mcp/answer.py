@@ -48,7 +48,7 @@ class Watched(httpx2.AsyncByteStream):
         self,
         response: httpx2.Response,
         asked: Asked,
-        striking: Stream | None,
+        striking: Stream,
         *,
         standing: bool,
     ) -> None:
@@ -67,10 +67,9 @@ class Watched(httpx2.AsyncByteStream):
             async for piece in self._response.aiter_raw():
                 if self._too_much(piece):
                     return
-                struck = self._striking.feed(piece) if self._striking else piece
-                if struck:
+                if struck := self._striking.feed(piece):
                     yield struck
-            if self._striking is not None and (rest := self._striking.finish()):
+            if rest := self._striking.finish():
                 yield rest
         except httpx2.TransportError as error:
             self._asked.exchange.fail(lost(error, self._asked))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import httpx2
@@ -32,6 +32,8 @@ _HEAD: Final = 512
 _CALL: Final = "tools/call"
 _MAX_ERROR: Final = 64 * 1024
 _ASKED: Final = 120.0
+_SHOWN: Final = 4
+"""Tokens that are struck out, the latest that were sent: earlier ones are worth nothing."""
 
 
 class Bearer(Protocol):
@@ -59,7 +61,8 @@ class ServerTransport(httpx2.AsyncBaseTransport):
         self._inner = inner
         self._origin = _origin(url)
         self._bearer = bearer
-        self._table: tuple[tuple[str, ...], Table] = (), Table({})
+        self._shown: tuple[str, ...] = ()
+        self._table = Table({})
         self._limits = limits
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -125,6 +128,7 @@ class ServerTransport(httpx2.AsyncBaseTransport):
                 message = "the credential has characters that no header can hold"
                 raise McpError(Failure(Fault.UNAUTHENTICATED, message))
             headers["authorization"] = f"Bearer {token.open()}"
+            self._show(token.open())
         copy = httpx2.Request(
             request.method,
             request.url,
@@ -153,7 +157,9 @@ class ServerTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(
             response.status_code,
             headers=_without(response.headers, hidden),
-            stream=Watched(response, asked, self._struck(hidden), standing=request.method == "GET"),
+            stream=Watched(
+                response, asked, _Striking(self._strikes), standing=request.method == "GET"
+            ),
             extensions=response.extensions,
         )
 
@@ -171,11 +177,10 @@ class ServerTransport(httpx2.AsyncBaseTransport):
         in_trouble = status >= httpx2.codes.INTERNAL_SERVER_ERROR
         gone = status == httpx2.codes.NOT_FOUND and "mcp-session-id" in request.headers
         if _is_error(body) and not in_trouble and not gone:
-            stream = self._struck(hidden)
             return httpx2.Response(
                 status,
                 headers={"content-type": "application/json"},
-                content=stream.feed(body) + stream.finish() if stream is not None else body,
+                content=self._table.replaced(body),
             )
         fault = Fault.BROKEN if in_trouble else Fault.REFUSED
         message = f"the server answered with HTTP {status}"
@@ -187,12 +192,14 @@ class ServerTransport(httpx2.AsyncBaseTransport):
         failure = Failure(fault, message, asked.method, shown, _retry_after(response))
         return refusal(asked.exchange.fail(failure))
 
-    def _struck(self, hidden: Sequence[Secret]) -> Rewriter | None:
-        """What strikes the credential out of an answer."""
-        values = tuple(secret.open() for secret in hidden)
-        if self._table[0] != values:
-            self._table = values, redaction(values)
-        return Rewriter(self._table[1]) if values else None
+    def _show(self, value: str) -> None:
+        """A token is about to be sent: it is struck out from now on, and those before it are."""
+        if value not in self._shown:
+            self._shown = (*self._shown, value)[-_SHOWN:]
+            self._table = redaction(self._shown)
+
+    def _strikes(self) -> Table:
+        return self._table
 
     async def _read(self, response: httpx2.Response) -> bytes:
         """The beginning of an error's body."""
@@ -207,6 +214,30 @@ class ServerTransport(httpx2.AsyncBaseTransport):
         finally:
             await response.aclose()
         return bytes(body)
+
+
+class _Striking:
+    """Strikes out of one answer what its server has been sent: see `domain.ports.Stream`.
+
+    That is looked up at each piece. A stream may be open for longer than the token that it was
+    asked for with is used, and brings the answers to requests that are sent with the next.
+    """
+
+    def __init__(self, table: Callable[[], Table]) -> None:
+        self._current = table
+        self._rewriter = Rewriter(table())
+
+    @property
+    def holding(self) -> bool:
+        return self._rewriter.holding
+
+    def feed(self, chunk: bytes) -> bytes:
+        self._rewriter.turn(self._current())
+        return self._rewriter.feed(chunk)
+
+    def finish(self) -> bytes:
+        self._rewriter.turn(self._current())
+        return self._rewriter.finish()
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
