@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -33,7 +35,9 @@ class KeySettings(DatabaseSettings):
         description="Keys as NUMBER:BASE64 of 32 bytes, comma separated; the last one wraps.",
     )
     vault_transit_address: str = Field(
-        default="", description="URL of OpenBao or Vault, such as https://openbao:8200."
+        default="",
+        description="URL of OpenBao or Vault, such as https://openbao:8200; http:// is taken for "
+        "loopback alone.",
     )
     vault_transit_key: str = Field(
         default="drover", description="Name of the transit engine's key, of type aes256-gcm96."
@@ -80,6 +84,7 @@ class KeySettings(DatabaseSettings):
         return Keyring(providers.pop(active), list(providers.values()))
 
     def _transit(self) -> KeyProvider:
+        _refuse_in_clear(self.vault_transit_address)
         # Its client takes a while to import, and most installations have none.
         from services.vault_proxy.crypto.transit import TransitKeys  # noqa: PLC0415
 
@@ -92,3 +97,29 @@ class KeySettings(DatabaseSettings):
             namespace=self.vault_transit_namespace,
             ca_file=self.vault_transit_ca_file,
         )
+
+
+def _refuse_in_clear(address: str) -> None:
+    """Raises `CannotStartError` for a URL by which keys would cross a network without TLS."""
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+    except ValueError:
+        parts, host = None, ""
+    if parts is None or parts.scheme not in {"http", "https"} or not host:
+        msg = "DROVER_VAULT_TRANSIT_ADDRESS is no URL such as https://openbao:8200"
+        raise CannotStartError(msg)
+    if parts.scheme == "http" and not _is_loopback(host):
+        msg = (
+            f"DROVER_VAULT_TRANSIT_ADDRESS is http:// to {host}: tokens and data keys would cross "
+            "the network in the clear. Give an https:// URL (DROVER_VAULT_TRANSIT_CA_FILE for an "
+            "authority of your own); http:// is for this machine's loopback alone"
+        )
+        raise CannotStartError(msg)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -149,3 +149,39 @@ def test_provider_that_is_not_set_up_is_named(tmp_path: Path, provider: str, nam
     with pytest.raises(CannotStartError, match=names):
         settings.keyring(make=True)
     assert not (tmp_path / "vault_proxy").exists()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://openbao:8200",
+        "HTTP://10.1.2.3:8200",
+        "http://127.0.0.1.example.com",
+        "http://localhost@openbao:8200",
+        "openbao:8200",
+        "https://",
+        "http://[::1",
+    ],
+)
+def test_transit_engine_that_would_be_sent_keys_in_the_clear_keeps_it_from_starting(
+    tmp_path: Path, address: str
+) -> None:
+    with pytest.raises(CannotStartError, match=r"DROVER_VAULT_TRANSIT_ADDRESS.*https://"):
+        _over_transit(tmp_path, address).keyring(make=True)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://openbao:8200", "http://127.0.0.1:8200", "http://[::1]:8200", "http://localhost:8200"],
+)
+def test_transit_engine_is_asked_under_tls_or_on_loopback(tmp_path: Path, address: str) -> None:
+    _over_transit(tmp_path, address).keyring(make=True)
+
+
+def _over_transit(directory: Path, address: str) -> VaultProxySettings:
+    return VaultProxySettings(
+        data_dir=directory,
+        vault_key_provider="transit",
+        vault_transit_address=address,
+        vault_transit_token=Secret("token"),
+    )
