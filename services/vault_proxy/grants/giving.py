@@ -40,6 +40,8 @@ _SKEW_SECONDS: Final = 5
 _KEPT: Final = timedelta(days=1)
 """Longer than any connection that began with a grant."""
 _DAILY: Final = timedelta(days=1)
+_POSTPONED: Final = timedelta(minutes=5)
+"""When one that cannot be asked for now is asked for again: nobody waits behind it."""
 _SWEEP_SECONDS: Final = 600.0
 _BATCH: Final = 100
 
@@ -150,20 +152,27 @@ class Leftovers:
             await asyncio.sleep(_SWEEP_SECONDS)
 
     async def sweep_some(self) -> int:
-        """Asks for some sessions that were not asked for in a day; answers how many."""
+        """Asks for some sessions that were not asked for in a day; answers how many.
+
+        0 where not one of them could be told.
+        """
         now = self._clock.now()
         await self._revocations.forget(micros(now - _KEPT))
         due = await self._authorities.due(now - _DAILY, _BATCH)
+        told = 0
         for workspace_id, session_id in due:
             try:
                 await self._sessions.get(workspace_id, session_id)
             except DroverError as error:
                 if error.reason is not Reason.NOT_FOUND:
-                    raise
+                    _log.warning("grants_postponed", session_id=session_id, reason=error.reason)
+                    await self._authorities.asked(session_id, now - _DAILY + _POSTPONED)
+                    continue
                 await self._authorities.forget(session_id)
             else:
                 await self._authorities.asked(session_id, now)
-        return len(due)
+            told += 1
+        return len(due) if told else 0
 
 
 def problems(known: Known) -> Iterator[SessionError]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, select, text, update
+from sqlalchemy import delete, func, select, text, update
 
 from services.vault_proxy.domain.sealed import Sealed, WrappedKey
 from services.vault_proxy.store.tables import SESSION_SECRETS
@@ -83,9 +83,13 @@ class SqlSessionSecretStore:
         await self._database.write(write)
 
     async def due(self, now: int, limit: int) -> Sequence[tuple[str, str]]:
-        """Workspaces and ids of sessions whose existence is to be asked for."""
+        """Workspaces and ids of sessions to be asked for, those first that are due for longest."""
         query = (
-            select(_S.workspace_id, _S.session_id).where(_S.ask_at <= now).distinct().limit(limit)
+            select(_S.workspace_id, _S.session_id)
+            .where(_S.ask_at <= now)
+            .group_by(_S.workspace_id, _S.session_id)
+            .order_by(func.min(_S.ask_at))
+            .limit(limit)
         )
 
         def read(connection: Connection) -> list[tuple[str, str]]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _GRACE: Final = timedelta(hours=1)
 """A session that is not there by then never came to be."""
 _DAILY: Final = timedelta(days=1)
+_POSTPONED: Final = timedelta(minutes=5)
+"""When one that cannot be asked for now is asked for again: nobody waits behind it."""
 _SWEEP_SECONDS: Final = 600.0
 _BATCH: Final = 100
 
@@ -87,16 +89,26 @@ class KeptSessionSecrets:
             await asyncio.sleep(_SWEEP_SECONDS)
 
     async def sweep_some(self, sessions: SessionReader) -> int:
-        """Asks for some sessions whose time has come; answers how many."""
+        """Asks for some sessions whose time has come; answers how many, 0 if none can be told."""
         now = self._clock.now()
         due = await self._store.due(micros(now), _BATCH)
+        told = 0
         for workspace_id, session_id in due:
-            if await _is_over(sessions, workspace_id, session_id):
+            try:
+                over = await _is_over(sessions, workspace_id, session_id)
+            except DroverError as error:
+                _log.warning(
+                    "session_secrets_postponed", session_id=session_id, reason=error.reason
+                )
+                await self._store.ask_again(workspace_id, session_id, micros(now + _POSTPONED))
+                continue
+            told += 1
+            if over:
                 await self._store.forget(workspace_id, session_id)
                 _log.info("session_secrets_removed", session_id=session_id)
             else:
                 await self._store.ask_again(workspace_id, session_id, micros(now + _DAILY))
-        return len(due)
+        return len(due) if told else 0
 
 
 async def _is_over(sessions: SessionReader, workspace_id: str, session_id: str) -> bool:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC
+from types import SimpleNamespace
 
 import pytest
 from cryptography import x509
@@ -109,6 +110,30 @@ async def test_nothing_is_removed_while_sessions_cannot_be_asked_for() -> None:
     await world.give()
     world.clock.passed += 2 * 24 * 3600
     world.failure = DroverError(Reason.UNAVAILABLE, "away")
-    with pytest.raises(DroverError):
-        await world.leftovers.sweep_some()
+    assert await world.leftovers.sweep_some() == 0
     assert world.stored.kept
+
+
+async def test_a_session_that_cannot_be_asked_for_keeps_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = GrantWorld(sessions={name: session() for name in ("sesn_1", "sesn_2", "sesn_3")})
+    for name in ("sesn_1", "sesn_2", "sesn_3"):
+        await world.giving.open(WORKSPACE, name, "hand_1")
+        world.clock.passed += 1
+    world.clock.passed += 2 * 24 * 3600
+    broken = {"sesn_1"}
+
+    async def get(_workspace_id: str, session_id: str) -> Session:
+        if session_id in broken:
+            raise DroverError(Reason.INTERNAL, "it is broken")
+        raise DroverError(Reason.NOT_FOUND, "it is gone")
+
+    monkeypatch.setattr(world.leftovers, "_sessions", SimpleNamespace(get=get))
+    assert await world.leftovers.sweep_some() == 3
+    assert set(world.stored.kept) == {"sesn_1"}
+    assert await world.leftovers.sweep_some() == 0
+    broken.clear()
+    world.clock.passed += 301
+    assert await world.leftovers.sweep_some() == 1
+    assert not world.stored.kept

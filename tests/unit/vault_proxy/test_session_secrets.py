@@ -120,6 +120,33 @@ async def test_nothing_is_removed_while_nobody_can_be_asked(
         raise DroverError(Reason.UNAVAILABLE, "away")
 
     monkeypatch.setattr(sessions, "get", away)
-    with pytest.raises(DroverError):
-        await kept.sweep_some(sessions)
+    assert await kept.sweep_some(sessions) == 0
     assert await value(kept) == "ghp_one"
+
+
+async def test_session_that_cannot_be_asked_for_keeps_no_other_waiting(
+    kept: KeptSessionSecrets, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = Sessions()
+    names = [f"sesn_{number}" for number in range(102)]
+    for name in names:
+        await kept.put(HOME, name, "sesrsc_1", "ghp_one")
+        clock.move(0.001)
+    clock.move(2 * HOUR)
+    answer, broken = sessions.get, {names[0], names[50]}
+
+    async def get(workspace_id: str, session_id: str) -> Session:
+        if session_id in broken:
+            raise DroverError(Reason.INTERNAL, "it is broken")
+        return await answer(workspace_id, session_id)
+
+    monkeypatch.setattr(sessions, "get", get)
+    assert await kept.sweep_some(sessions) == 100
+    assert sessions.asked == [name for name in names[:100] if name not in broken]
+    assert await kept.sweep_some(sessions) == 2
+    assert await kept.sweep_some(sessions) == 0
+    assert await value(kept, names[50]) == "ghp_one"
+    broken.clear()
+    clock.move(301)
+    assert await kept.sweep_some(sessions) == 2
+    assert await value(kept, names[50]) == ""
