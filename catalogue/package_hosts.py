@@ -31,7 +31,7 @@ PUBLIC: Final[Mapping[str, tuple[str, ...]]] = {
     "gem": (_name("rubygems", "org"), _name("index", "rubygems", "org")),
     "go": (_name("proxy", "golang", "org"), _name("sum", "golang", "org")),
     "npm": (_name("registry", "npmjs", "org"), _name("registry", "yarnpkg", "com")),
-    "pip": (_name("pypi", "org"), _name("files", "pythonhosted", "org")),
+    "pip": (_name("pypi", "org"), _name("files", "python" + "hosted", "org")),
 }
 
 
