@@ -34,11 +34,11 @@ demo: setup ## Runs a whole stack and one agent session on real data; TASK="..."
 
 .PHONY: test
 test: setup ## Runs the whole test suite; ARGS="..." goes to pytest.
-	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: soak
 soak: setup ## Runs the fault and sandbox tests with their long runs in full, half an hour or more; ARGS="..." goes to pytest.
-	DROVER_SOAK=1 $(BIN)/python -m pytest tests/fault tests/adversarial/sandbox --verbose --durations=20 $(ARGS)
+	DROVER_SOAK=1 $(BIN)/python -m pytest tests/fault tests/adversarial/sandbox tests/contract/hands/test_ordinary_user.py --verbose --durations=20 $(ARGS)
 
 .PHONY: check lint types imports contract
 check: lint types imports contract ## Lint, types, import rules and the contract.

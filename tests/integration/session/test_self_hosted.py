@@ -43,7 +43,7 @@ async def test_a_workers_result_is_stored_with_the_log(service):
 async def test_what_no_worker_could_mount_is_refused(service):
     request = pb.CreateSessionRequest(environment_id="env_1")
     request.agent.agent.id = "agent_1"
-    request.resources.add().file.file_id = "file_1"
+    request.resources.add().github_repository.url = "https://github.com/one/two"
     error = await refusal(service.stub.CreateSession(request))
     assert error.message.startswith("resources: ")
 
