@@ -139,7 +139,7 @@ class HandReleases:
         return True
 
     async def _forget(self, release: HandRelease) -> bool:
-        """Has the session's secrets removed first, whatever becomes of its hand."""
+        """Has what is kept in secret for the session removed, whatever becomes of its hand."""
         if not release.secrets or self._secrets is None:
             return True
         try:

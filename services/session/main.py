@@ -134,7 +134,8 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     releases = None
     vaults = Vaults(channel(kept) if (kept := settings.vault_proxy_address) else None)
     if settings.hands_address:
-        releases = HandReleases(store, HandsClient(channel(settings.hands_address)), vaults)
+        keeper = vaults if settings.vault_proxy_address else None
+        releases = HandReleases(store, HandsClient(channel(settings.hands_address)), keeper)
         listeners.append(releases)
     doorbell = Doorbell()
     readers: list[Listener] = [feed, metrics, copying, doorbell]

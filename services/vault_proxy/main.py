@@ -107,6 +107,7 @@ class Vault(NamedTuple):
     """`ServerCredentials`"""
     session_secrets: KeptSessionSecrets
     """`SessionSecrets`"""
+    authorities: Authorities
     credentials: SqlCredentialStore
     safe: Safe
 
@@ -164,13 +165,17 @@ async def _vault(ground: Ground) -> Vault:
     kept = KeptSessionSecrets(SqlSessionSecretStore(database), envelopes, clock)
     audit = SqlAuditStore(database)
     trail = await ground.stack.enter_async_context(AuditTrail(audit, new_id, clock))
-    server.add(add_VaultServiceServicer_to_server, VaultRpc(vaults, holdings, kept, clock, new_id))
+    authorities = Authorities(SqlAuthorities(database), keys, clock)
+    server.add(
+        add_VaultServiceServicer_to_server,
+        VaultRpc(vaults, holdings, kept, authorities, clock=clock, ids=new_id),
+    )
     server.add(add_VaultAuditServiceServicer_to_server, AuditRpc(audit, trail))
     server.add(
         add_VaultKeyServiceServicer_to_server, KeyRpc(Rotation(wrapped, keyring), wrapped, keyring)
     )
     servers = VaultServerCredentials(credentials, holdings, safe)
-    return Vault(keys, trail, holdings, servers, kept, credentials, safe)
+    return Vault(keys, trail, holdings, servers, kept, authorities, credentials, safe)
 
 
 async def _outside(ground: Ground) -> Outside:
@@ -196,8 +201,7 @@ async def _grants(
     """What hands may ask for, and what sessions may do."""
     settings, clock, database = ground.settings, ground.clock, ground.database
     indexes = package_hosts(settings.package_hosts)
-    authority_store, revocations = SqlAuthorities(database), SqlRevocations(database)
-    authorities = Authorities(authority_store, vault.keys, clock)
+    revocations = SqlRevocations(database)
     known = KnownSessions(
         reader=reader,
         credentials=vault.holdings,
@@ -212,13 +216,13 @@ async def _grants(
         known=known,
         installation=Installation.of(outside.addresses, indexes, rules),
         git=RepositoryRules(parse_hosts(settings.git_hosts)),
-        authorities=authorities,
+        authorities=vault.authorities,
         key=signing,
         clock=clock,
     )
     giving = Giving(
         known=known,
-        authorities=authorities,
+        authorities=vault.authorities,
         revocations=revocations,
         audit=vault.trail,
         key=signing,

@@ -59,8 +59,9 @@ class MemoryAuthorities:
     async def asked(self, session_id: str, at: datetime) -> None:
         self.asked_at[session_id] = at
 
-    async def forget(self, session_id: str) -> None:
-        self.kept.pop(session_id, None)
+    async def forget(self, workspace_id: str, session_id: str) -> None:
+        if await self.load(workspace_id, session_id) is not None:
+            del self.kept[session_id]
 
 
 class MemoryRevocations:

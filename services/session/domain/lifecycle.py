@@ -156,12 +156,11 @@ def delete(tx: Transaction, ref: SessionRef) -> News:
     if state is None:
         raise not_found(ref)
     check_idle(state, "deleted")
-    secrets = bool(tx.details(ref.session_id).resources)
     if state.self_hosted:  # of a long log it takes a while until all is gone
         tx.remove_work(ref.session_id)
     tx.remove(ref.session_id)
-    if not state.self_hosted:
-        tx.request_release(ref, state.generation, purge=True, secrets=secrets)
+    # Of one that workers serve, too: calls to its MCP servers are made here.
+    tx.request_release(ref, state.generation, purge=True, secrets=True)
     fenced = lease.is_live(state, tx.now())
     return deleted(ref, max(tx.now(), state.head_at), fenced=fenced)
 

@@ -225,7 +225,8 @@ UNKNOWN = About()
 class HandRelease:
     """A hand to be released, kept until the hands service has done it.
 
-    `generation` is the session's last lease; `secrets` must be forgotten by the vault proxy too.
+    `generation` is the session's last lease; with `secrets` the vault proxy keeps some, or may,
+    which must go too.
     """
 
     id: int

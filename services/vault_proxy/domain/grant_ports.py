@@ -38,8 +38,8 @@ class AuthorityStore(Protocol):
         """Notes that the session is still there."""
         ...
 
-    async def forget(self, session_id: str) -> None:
-        """Removes a session's."""
+    async def forget(self, workspace_id: str, session_id: str) -> None:
+        """Removes a session's, and another workspace's of that id never."""
         ...
 
 

@@ -42,17 +42,34 @@ class Authorities:
 
         Raises `DroverError`.
         """
-        whose = (workspace_id, session_id)
-        if (authority := self._opened.get(whose)) is None:
-            stored = await self._store.load(*whose)
-            if stored is None:
-                stored = await self._store.keep(await self._made(*whose))
-            key = await self._sealer.open(stored.sealed_key, _place(*whose))
-            authority = self._opened[whose] = SessionAuthority(session_id, stored.certificate, key)
-            while len(self._opened) > _MOST:
-                self._opened.popitem(last=False)
-        self._opened.move_to_end(whose)
+        authority = await self.existing(workspace_id, session_id)
+        if authority is None:
+            made = await self._made(workspace_id, session_id)
+            authority = await self._open(await self._store.keep(made))
         return authority
+
+    async def existing(self, workspace_id: str, session_id: str) -> SessionAuthority | None:
+        """The session's, if there is one. Raises `DroverError`."""
+        whose = (workspace_id, session_id)
+        if (authority := self._opened.get(whose)) is not None:
+            self._opened.move_to_end(whose)
+            return authority
+        stored = await self._store.load(*whose)
+        return None if stored is None else await self._open(stored)
+
+    async def forget(self, workspace_id: str, session_id: str) -> None:
+        """Removes the session's: nothing is signed for it again. Raises `DroverError`."""
+        self._opened.pop((workspace_id, session_id), None)
+        await self._store.forget(workspace_id, session_id)
+
+    async def _open(self, stored: StoredAuthority) -> SessionAuthority:
+        whose = (stored.workspace_id, stored.session_id)
+        key = await self._sealer.open(stored.sealed_key, _place(*whose))
+        opened = SessionAuthority(stored.session_id, stored.certificate, key)
+        self._opened[whose] = opened
+        while len(self._opened) > _MOST:
+            self._opened.popitem(last=False)
+        return opened
 
     async def _made(self, workspace_id: str, session_id: str) -> StoredAuthority:
         now = self._clock.now()

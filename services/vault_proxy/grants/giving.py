@@ -70,17 +70,22 @@ class Giving:
 
     async def open(self, workspace_id: str, session_id: str, hand_id: str) -> OpenGrantResponse:
         """A grant for a hand, or a later one. Raises `DroverError`: NOT_FOUND, ARCHIVED."""
+        # Before the session is asked for: one that is deleted meanwhile is found to be gone here,
+        # or has what was made for it removed at its end.
+        authority = await self._authorities.of(workspace_id, session_id)
         try:
             known = await self._known.get(workspace_id, session_id, now=True)
         except DroverError as error:
+            if error.reason is Reason.NOT_FOUND:
+                await self._authorities.forget(workspace_id, session_id)
             await self._record(workspace_id, session_id, hand_id, error.reason.lower())
             raise
         if known.ended:
+            await self._authorities.forget(workspace_id, session_id)
             await self._record(workspace_id, session_id, hand_id, "session_ended")
             raise DroverError(
                 Reason.ARCHIVED, f"session {session_id} is archived or terminated: it gets no grant"
             )
-        authority = await self._authorities.of(workspace_id, session_id)
         now = max(micros(self._clock.now()), known.revoked_until + 1)
         grant = new_grant(
             session_id=session_id,
@@ -168,7 +173,7 @@ class Leftovers:
                     _log.warning("grants_postponed", session_id=session_id, reason=error.reason)
                     await self._authorities.asked(session_id, now - _DAILY + _POSTPONED)
                     continue
-                await self._authorities.forget(session_id)
+                await self._authorities.forget(workspace_id, session_id)
             else:
                 await self._authorities.asked(session_id, now)
             told += 1

@@ -53,9 +53,13 @@ class LivePolicy:
     async def authority(self) -> SessionAuthority:
         """As the port says. Raises `RefusedError`."""
         try:
-            return await self.authorities.of(self.facts.workspace_id, self.facts.session_id)
+            whose = (self.facts.workspace_id, self.facts.session_id)
+            authority = await self.authorities.existing(*whose)
         except DroverError as error:
             raise RefusedError(_unknown(error)) from error
+        if authority is None:  # it was made before the grant was, and goes with the session
+            raise RefusedError(ENDED)
+        return authority
 
 
 class GrantedSessions:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from chassis.ids import IdSource
     from drover.vault.v1.vault_pb2 import Vault
     from services.vault_proxy.domain.vault_ports import VaultStore
+    from services.vault_proxy.grants.authority import Authorities
     from services.vault_proxy.rpc.once import Context
     from services.vault_proxy.vault.holdings import Holdings
     from services.vault_proxy.vault.session_secrets import KeptSessionSecrets
@@ -38,12 +39,15 @@ class VaultRpc(VaultServiceServicer):
         store: VaultStore,
         holdings: Holdings,
         secrets: KeptSessionSecrets,
+        authorities: Authorities,
+        *,
         clock: Clock,
         ids: IdSource,
     ) -> None:
         self._store = store
         self._holdings = holdings
         self._secrets = secrets
+        self._authorities = authorities
         self._clock = clock
         self._ids = ids
 
@@ -154,7 +158,9 @@ class VaultRpc(VaultServiceServicer):
     async def ForgetSession(
         self, request: pb.ForgetSessionRequest, _context: object
     ) -> pb.ForgetSessionResponse:
-        """Removes secrets of a session."""
+        """Removes secrets of a session: of one resource, or with the authority all there are."""
         workspace_id = current_call().workspace_id
         await self._secrets.forget(workspace_id, request.session_id, request.resource_id)
+        if not request.resource_id:
+            await self._authorities.forget(workspace_id, request.session_id)
         return pb.ForgetSessionResponse()

@@ -93,9 +93,11 @@ class SqlAuthorities:
         )
         await self._database.write(lambda connection: connection.execute(statement).close())
 
-    async def forget(self, session_id: str) -> None:
+    async def forget(self, workspace_id: str, session_id: str) -> None:
         """Removes a session's."""
-        statement = delete(SESSION_AUTHORITIES).where(_A.session_id == session_id)
+        statement = delete(SESSION_AUTHORITIES).where(
+            _A.session_id == session_id, _A.workspace_id == workspace_id
+        )
 
         def write(connection: Connection) -> None:
             overwriting(connection)

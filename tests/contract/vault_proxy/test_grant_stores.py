@@ -61,7 +61,7 @@ async def test_sessions_that_were_not_asked_for_are_due_until_they_are(both: lis
     assert await store.due(_THEN - timedelta(seconds=1), 10) == []
     assert len(await store.due(_THEN, 2)) == 2
     await store.asked("sesn_1", _THEN + timedelta(days=1))
-    await store.forget("sesn_2")
+    await store.forget("wrkspc_1", "sesn_2")
     assert await store.due(_THEN, 10) == [("wrkspc_1", "sesn_3")]
     assert await both[1].authorities.load("wrkspc_1", "sesn_2") is None
 

@@ -94,7 +94,7 @@ async def test_the_key_of_a_deleted_sessions_authority_is_gone(tmp_path: Path) -
     async with migrated(f"sqlite:///{file}", SCHEMA) as database:
         store = SqlAuthorities(database)
         await store.keep(StoredAuthority(HOME, "sesn_1", b"certificate", b"canary" * 50, at))
-        await store.forget("sesn_1")
+        await store.forget(HOME, "sesn_1")
     _no_trace(file, Sealed(WrappedKey("", b"canary" * 50), b"canary" * 50))
 
 

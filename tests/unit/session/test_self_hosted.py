@@ -294,6 +294,15 @@ def test_archiving_a_self_hosted_session_asks_nothing_of_the_hands():
         assert len(found) == asked
 
 
+def test_a_deleted_sessions_secrets_go_whoever_ran_its_tools():
+    for self_hosted in (True, False):
+        world = World(self_hosted=self_hosted)
+        world.delete()
+        [found] = world.store.run(lambda tx: tx.lease_releases(10, 1), keep=False)
+        assert found.purge
+        assert found.secrets
+
+
 async def test_a_fork_settles_the_calls_that_waited_for_a_worker():
     world = waiting_for(tool_use("c1"), tool_use("c2", ASK), custom_use("c3"))
     world.accept(confirmation("c2"))

@@ -10,7 +10,8 @@ from cryptography import x509
 from chassis.errors import DroverError, Reason
 from drover.session.v1.session_pb2 import Session
 from services.vault_proxy.domain.audit import Kind, Outcome
-from services.vault_proxy.domain.grant import LIFE_SECONDS
+from services.vault_proxy.domain.grant import ENDED, LIFE_SECONDS
+from services.vault_proxy.domain.refusal import RefusedError
 from tests.doubles.egress import credential, session
 from tests.doubles.grants import WORKSPACE, GrantWorld
 
@@ -35,6 +36,42 @@ async def test_a_session_that_has_ended_is_refused_a_grant_and_that_is_recorded(
         await world.giving.open(WORKSPACE, "sesn_1", "hand_1")
     assert raised.value.reason is Reason.ARCHIVED
     assert [(one.verdict, one.reason) for one in world.trail] == [(Outcome.DENIED, "session_ended")]
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+async def test_nothing_is_kept_for_a_session_that_ends_while_it_asks_for_a_grant(
+    *, deleted: bool
+) -> None:
+    world = GrantWorld()
+    await world.give()
+    if deleted:
+        world.sessions.clear()
+    else:
+        world.sessions["sesn_1"].archived_at.GetCurrentTime()
+    world.clock.passed += 1
+    await world.authorities.forget(WORKSPACE, "sesn_1")  # as its end has it
+    with pytest.raises(DroverError):
+        await world.give()
+    assert world.stored.kept == {}
+
+
+async def test_a_grant_outlives_its_session_and_has_nothing_signed_for_it() -> None:
+    world = GrantWorld()
+    live = await world.granted.of_grant(await world.give())
+    assert (await live.authority()).session_id == "sesn_1"
+    await world.authorities.forget(WORKSPACE, "sesn_1")
+    with pytest.raises(RefusedError) as raised:
+        await live.authority()
+    assert raised.value.refusal == ENDED
+    assert world.stored.kept == {}
+
+
+async def test_nobody_else_has_a_workspaces_authorities_removed() -> None:
+    world = GrantWorld()
+    await world.give()
+    with pytest.raises(DroverError):
+        await world.giving.open("wrkspc_other", "sesn_1", "hand_1")
+    assert list(world.stored.kept) == ["sesn_1"]
 
 
 async def test_a_session_that_is_unknown_is_refused_a_grant_and_that_is_recorded() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -97,14 +98,26 @@ class Client:
         async def last(stream):
             return await anext(aiter(stream))
 
-        outcomes = await asyncio.gather(
-            self.one(note, **options),
-            last(self.down(note, **options)),
-            self.up(notes(), **options),
-            last(self.both(notes(), **options)),
-            return_exceptions=True,
+        return await asyncio.gather(
+            outcome(lambda: self.one(note, **options)),
+            outcome(lambda: last(self.down(note, **options))),
+            outcome(lambda: self.up(notes(), **options)),
+            outcome(lambda: last(self.both(notes(), **options))),
         )
-        return [outcome if isinstance(outcome, grpc.RpcError) else None for outcome in outcomes]
+
+
+async def outcome(call: Callable[[], Awaitable[object]]) -> grpc.aio.AioRpcError | None:
+    """With what a call is refused."""
+    while True:
+        try:
+            await call()
+        except grpc.aio.AioRpcError as error:
+            # gRPC's own word for a write to a stream that was refused at that moment: its status
+            # is lost with that.
+            if error.details() != "Internal error from Core":
+                return error
+        else:
+            return None
 
 
 def note(text: str = "hello") -> Note:

@@ -163,8 +163,9 @@ class VaultServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ForgetSession(self, request, context):
-        """For the session service: removes the secrets of a deleted session, or of one
-        of its resources. Unknown ones are no error.
+        """For the session service: removes the secrets of a session that has ended, with
+        them the certificate authority of its sandboxes, or of one of its resources.
+        Unknown ones are no error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

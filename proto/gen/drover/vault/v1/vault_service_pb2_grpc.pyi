@@ -64,8 +64,9 @@ class VaultServiceStub:
     resources. Those that are not there are left out.
     """
     ForgetSession: _grpc.UnaryUnaryMultiCallable[_vault_service_pb2.ForgetSessionRequest, _vault_service_pb2.ForgetSessionResponse]
-    """For the session service: removes the secrets of a deleted session, or of one
-    of its resources. Unknown ones are no error.
+    """For the session service: removes the secrets of a session that has ended, with
+    them the certificate authority of its sandboxes, or of one of its resources.
+    Unknown ones are no error.
     """
 
 @_typing.type_check_only
@@ -104,8 +105,9 @@ class VaultServiceAsyncStub(VaultServiceStub):
     resources. Those that are not there are left out.
     """
     ForgetSession: _aio.UnaryUnaryMultiCallable[_vault_service_pb2.ForgetSessionRequest, _vault_service_pb2.ForgetSessionResponse]  # type: ignore[assignment]
-    """For the session service: removes the secrets of a deleted session, or of one
-    of its resources. Unknown ones are no error.
+    """For the session service: removes the secrets of a session that has ended, with
+    them the certificate authority of its sandboxes, or of one of its resources.
+    Unknown ones are no error.
     """
 
 class VaultServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -201,8 +203,9 @@ class VaultServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _vault_service_pb2.ForgetSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_vault_service_pb2.ForgetSessionResponse, _abc.Awaitable[_vault_service_pb2.ForgetSessionResponse]]:
-        """For the session service: removes the secrets of a deleted session, or of one
-        of its resources. Unknown ones are no error.
+        """For the session service: removes the secrets of a session that has ended, with
+        them the certificate authority of its sandboxes, or of one of its resources.
+        Unknown ones are no error.
         """
 
 def add_VaultServiceServicer_to_server(servicer: VaultServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
