@@ -136,6 +136,20 @@ async def test_container_that_a_dead_service_left_is_removed_by_the_next_before_
     docker_engine.docker("rm", other)
 
 
+async def test_installations_whose_sandboxes_have_the_same_user_do_not_starve_each_other(
+    sandboxes: Sandboxes, tmp_path: Path
+) -> None:
+    limits = replace(SMALL, processes=40)
+    command = "for _ in $(seq 25); do sleep 1000 & done; jobs | wc -l"
+    async with (
+        sandboxes.stack(tmp_path / "one", limits=limits) as one,
+        sandboxes.stack(tmp_path / "other", limits=limits) as other,
+    ):
+        assert await one.bash("id -u") == await other.bash("id -u")
+        for hands in (one, other):
+            assert await hands.bash(command) == "25"
+
+
 async def test_host_that_lets_go_of_the_stream_ends_the_sandbox(
     sandboxes: Sandboxes, tmp_path: Path
 ) -> None:
