@@ -30,7 +30,7 @@ from services.vault_proxy.domain.refusal import Refusal, RefusedError, Why
 from services.vault_proxy.domain.session import SessionAuthority, SessionFacts
 from services.vault_proxy.domain.substitution import RequestSubstitution
 from services.vault_proxy.domain.target import Target
-from services.vault_proxy.domain.verdict import GitAnswer, GitRoute, Verdict
+from services.vault_proxy.domain.verdict import Answer, GitRoute, Verdict
 from services.vault_proxy.proxy.dial import Address
 from services.vault_proxy.proxy.limits import Limits
 from services.vault_proxy.proxy.server import Parts, serving
@@ -71,7 +71,7 @@ class NoGit:
     ) -> list[tuple[bytes, bytes]]:
         raise NotImplementedError
 
-    def answer(self, status: int, headers: Headers) -> GitAnswer:
+    def answer(self, status: int, headers: Headers) -> Answer:
         raise NotImplementedError
 
 

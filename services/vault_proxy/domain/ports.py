@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         SessionFacts,
     )
     from services.vault_proxy.domain.target import Target
-    from services.vault_proxy.domain.verdict import GitAnswer, GitRoute, Use, Verdict
+    from services.vault_proxy.domain.verdict import Answer, GitRoute, Use, Verdict
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -219,7 +219,7 @@ class GitProxy(Protocol):
         """
         ...
 
-    def answer(self, status: int, headers: Headers) -> GitAnswer:
+    def answer(self, status: int, headers: Headers) -> Answer:
         """What the sandbox is told, once the upstream's status and headers are there."""
         ...
 

@@ -21,7 +21,7 @@ class GitRoute:
 
 
 @dataclass(frozen=True, slots=True)
-class GitAnswer:
+class Answer:
     """What of a host's answer the sandbox gets. A `body` stands for the host's own.
 
     `phrase` is what stands behind the status; without one, what that is commonly called.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from catalogue.repositories import FORBIDDEN, NOT_FOUND, UNAUTHENTICATED
 from chassis.errors import DroverError, Reason
 from services.vault_proxy.domain.refusal import Refusal, RefusedError, Why
-from services.vault_proxy.domain.verdict import GitAnswer
+from services.vault_proxy.domain.verdict import Answer
 
 if TYPE_CHECKING:
     from services.vault_proxy.domain.ports import Headers
@@ -62,7 +62,7 @@ class RepositoryAccess:
             sent.append((b"authorization", b"Basic " + basic))
         return sent
 
-    def answer(self, status: int, headers: Headers) -> GitAnswer:
+    def answer(self, status: int, headers: Headers) -> Answer:
         """The host's answer as it came where it is git's own; a sentence for all others.
 
         What else a host may say, of a request that it refuses before all, could repeat what it was
@@ -71,7 +71,7 @@ class RepositoryAccess:
         kept = [(name, value) for name, value in headers if name.lower() in _ANSWERED]
         kind = next((value for name, value in kept if name.lower() == b"content-type"), b"")
         if status == _OK and kind.startswith(_OURS):
-            return GitAnswer(status, kept)
+            return Answer(status, kept)
         if status in _TEXTS:
             status, text = _TEXTS[status]
         elif status in _REDIRECTS:
@@ -85,7 +85,7 @@ class RepositoryAccess:
         else:
             text = f"The git host answered with the status {status}."
         typed = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
-        return GitAnswer(status, typed, f"{text}\n".encode())
+        return Answer(status, typed, f"{text}\n".encode())
 
 
 def _unusable(error: DroverError) -> Refusal:

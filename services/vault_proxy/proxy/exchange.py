@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from services.vault_proxy.domain.ports import Stream
-    from services.vault_proxy.domain.verdict import GitAnswer
+    from services.vault_proxy.domain.verdict import Answer
     from services.vault_proxy.proxy.egress import Egress
     from services.vault_proxy.proxy.parse import RequestHead, ResponseHead
     from services.vault_proxy.proxy.upstream import Upstream
@@ -375,7 +375,7 @@ def _answer_body(answer: ResponseHead, wire: Wire, *, bodiless: bool) -> Incomin
     return UntilEnd(wire) if answer.length is None else Counted(wire, answer.length)
 
 
-def _head(told: GitAnswer, framing: bytes) -> bytes:
+def _head(told: Answer, framing: bytes) -> bytes:
     lines = b"".join([b"%b: %b\r\n" % field for field in told.headers])
     phrase = told.phrase or responses.get(told.status, "").encode()
     return b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (told.status, phrase, lines, framing)

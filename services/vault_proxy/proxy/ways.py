@@ -10,7 +10,7 @@ from services.vault_proxy.domain.audit import Kind
 from services.vault_proxy.domain.redaction import redaction
 from services.vault_proxy.domain.refusal import Refusal, RefusedError, Why
 from services.vault_proxy.domain.rewriting import Rewriter
-from services.vault_proxy.domain.verdict import GitAnswer
+from services.vault_proxy.domain.verdict import Answer
 from services.vault_proxy.proxy.answers import HEADER
 from services.vault_proxy.proxy.parse import malformed
 from services.vault_proxy.proxy.upstream import Place
@@ -47,7 +47,7 @@ class Way(Protocol):
         """
         ...
 
-    def answer(self, head: ResponseHead) -> GitAnswer:
+    def answer(self, head: ResponseHead) -> Answer:
         """What is answered. Raises `RefusedError`."""
         ...
 
@@ -89,13 +89,13 @@ class PlainWay:
             sent.append((b"Accept-Encoding", b"identity"))
         return sent + fields, body
 
-    def answer(self, head: ResponseHead) -> GitAnswer:
+    def answer(self, head: ResponseHead) -> Answer:
         """As the port says."""
         fields = [one for one in head.fields if one[0].lower() != HEADER]
         if self._substitution.used:
             self._must_be_readable(head)
         (_, phrase), *struck = self._substitution.answer_headers([(b"", head.reason), *fields])
-        return GitAnswer(head.status, struck, phrase=phrase)
+        return Answer(head.status, struck, phrase=phrase)
 
     def redaction(self) -> Stream | None:
         """As the port says."""
@@ -141,7 +141,7 @@ class GitWay:
         self._struck = redaction(_passwords(fields))
         return fields, None
 
-    def answer(self, head: ResponseHead) -> GitAnswer:
+    def answer(self, head: ResponseHead) -> Answer:
         """As the git proxy says, without the token, which a hook of the host's may have printed."""
         told = self._git.answer(head.status, head.fields)
         if not self._struck or told.body is not None:
@@ -156,7 +156,7 @@ class GitWay:
                 )
             )
         struck = [(name, self._struck.replaced(value)) for name, value in told.headers]
-        return GitAnswer(told.status, struck, phrase=told.phrase)
+        return Answer(told.status, struck, phrase=told.phrase)
 
     def redaction(self) -> Stream | None:
         """Strikes the token out."""

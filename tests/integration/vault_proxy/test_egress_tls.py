@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from catalogue.hosts import parse_host
 from services.vault_proxy.domain.session import SessionAuthority, SessionFacts
-from services.vault_proxy.domain.verdict import GitAnswer, GitRoute, Verdict
+from services.vault_proxy.domain.verdict import Answer, GitRoute, Verdict
 from services.vault_proxy.proxy.tls import Leaves
 from tests.doubles.certificates import Authority
 from tests.doubles.egress import credential, holdings, placeholder_of
@@ -291,10 +291,10 @@ class Repository:
             (b"authorization", b"Basic eDp0b2tlbg=="),
         ]
 
-    def answer(self, status: int, headers: object) -> GitAnswer:
+    def answer(self, status: int, headers: object) -> Answer:
         if status == 200:
-            return GitAnswer(200, [(b"content-type", b"application/x-git-upload-pack-result")])
-        return GitAnswer(403, [], b"refused\n")
+            return Answer(200, [(b"content-type", b"application/x-git-upload-pack-result")])
+        return Answer(403, [], b"refused\n")
 
 
 async def test_a_request_of_gits_goes_to_its_upstream_with_the_repositorys_token() -> None:
