@@ -32,9 +32,10 @@ $(READY): requirements.lock pyproject.toml
 demo: setup ## Runs a whole stack and one agent session on real data; TASK="..." for a task of yours.
 	@$(BIN)/drover demo $${TASK:+--task "$$TASK"}
 
+# Hundreds of interpreters run the same modules: each is compiled once, whatever the shell says.
 .PHONY: test
 test: setup ## Runs the whole test suite; ARGS="..." goes to pytest.
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: soak
 soak: setup ## Runs the fault and sandbox tests with their long runs in full, half an hour or more; ARGS="..." goes to pytest.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.collecting import compile_share, without_garbage
 from tests.doubles import kubernetes_cluster
 from tests.doubles.docker_engine import Engine, lacking, one_for_all, reserved, shared_engine
 from tests.doubles.kubernetes_cluster import Cluster as KubernetesCluster
@@ -27,10 +28,17 @@ def pytest_configure(config: pytest.Config) -> None:
     # Of several processes this is the first, whose environment the others have.
     config.stash[_WHOLE_RUN] = whole_run = ExitStack()
     whole_run.enter_context(one_for_all())
+    compile_share(config)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_WHOLE_RUN].close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    with without_garbage():
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
