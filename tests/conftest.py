@@ -16,6 +16,7 @@ from tests.doubles.postgres import Cluster, shared_cluster
 from tests.doubles.standing import Watch
 from tests.e2e.mcp_stack import McpStack, mcp_stack
 from tests.e2e.stack import Stack, running_stack
+from tests.e2e.web_stack import WebStack
 
 _WATCH = pytest.StashKey[Watch]()
 _WHOLE_RUN = pytest.StashKey[ExitStack]()
@@ -116,24 +117,8 @@ def stack(live_stack: Stack) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="session")
-def fault_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One stack for every test that kills its services."""
-    with running_stack(tmp_path_factory.mktemp("fault")) as stack:
-        yield stack
-
-
-@pytest.fixture
-def own_stack(fault_stack: Stack) -> Iterator[Stack]:
-    """The stack whose services may be killed, whole again and with a script of its own."""
-    fault_stack.wait_ready()
-    fault_stack.model.reset()
-    yield fault_stack
-    fault_stack.model.reset()
-
-
-@pytest.fixture(scope="session")
 def live_mcp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpStack]:
-    """One stack with an MCP server, whose services may be killed."""
+    """One stack with an MCP server and a web site, whose services may be killed."""
     with mcp_stack(tmp_path_factory.mktemp("mcp")) as running:
         yield running
 
@@ -144,3 +129,15 @@ def mcp(live_mcp: McpStack) -> Iterator[McpStack]:
     live_mcp.reset()
     yield live_mcp
     live_mcp.reset()
+
+
+@pytest.fixture
+def own_stack(mcp: McpStack) -> Stack:
+    """The stack whose services may be killed, whole again and with a script of its own."""
+    return mcp.stack
+
+
+@pytest.fixture
+def web(mcp: McpStack) -> WebStack:
+    """The same with its web site, which is as if it were new."""
+    return WebStack(mcp.stack, mcp.site)

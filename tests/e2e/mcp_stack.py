@@ -1,4 +1,4 @@
-"""A stack whose sessions may reach a real MCP server on this machine."""
+"""A stack whose sessions may reach a real MCP server and a web site on this machine."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from anthropic import Anthropic
 
 from tests.doubles.mcp_server import McpServer, running_mcp_server
 from tests.doubles.tcp_proxy import TcpProxy
+from tests.doubles.web_site import WebSite, running_web_site
 from tests.e2e.driving import MODEL, TOOLSET
 from tests.e2e.stack import Stack, running_stack
+from tests.e2e.web_stack import searching
 
 ALLOW: dict[str, Any] = {"permission_policy": {"type": "always_allow"}}
 
 
 @dataclass(frozen=True, slots=True)
 class McpStack:
-    """The stack, the server, and a way to the server that can be cut."""
+    """The stack, the server, a way to the server that can be cut, and the site."""
 
     stack: Stack
     server: McpServer
     line: TcpProxy
+    site: WebSite
 
     @property
     def url(self) -> str:
@@ -39,6 +42,7 @@ class McpStack:
         self.server.offer(descriptions={}, more=0)
         self.server.forget()
         self.line.admit()
+        self.site.forget()
 
     def offered(self, number: int = -1) -> list[str]:
         """The names of the tools that the model was told of."""
@@ -71,9 +75,12 @@ def served(name: str, url: str, config: Mapping[str, Any] = ALLOW, *configs: Any
 
 @contextmanager
 def mcp_stack(data: Path, **environment: str) -> Iterator[McpStack]:
-    """Runs the server first, so that the stack can be told of its ports."""
-    with running_mcp_server() as server, TcpProxy(server.port) as line:
+    """Runs server and site first, so that the stack can be told of their ports."""
+    with (
+        running_mcp_server() as server,
+        TcpProxy(server.port) as line,
+        running_web_site() as site,
+    ):
         ports = (server.port, server.faults_port, line.port)
-        private = ",".join(f"127.0.0.1/32:{port}" for port in ports)
-        with running_stack(data, DROVER_EGRESS_ALLOW_PRIVATE=private, **environment) as stack:
-            yield McpStack(stack, server, line)
+        with running_stack(data, **searching(site, *ports), **environment) as stack:
+            yield McpStack(stack, server, line, site)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 from tests.doubles.api_history import check_history
 from tests.doubles.messages_api import ToolUse, text, tools
 from tests.e2e.driving import history, new_session, run_turn, send, texts
-from tests.e2e.stack import BETA, ROOT, Stack, running_stack
+from tests.e2e.stack import BETA, ROOT, Stack
 
 CUSTOM = {
     "type": "custom",
@@ -26,11 +25,10 @@ CUSTOM = {
 }
 
 
-@pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+@pytest.fixture
+def elsewhere(own_stack: Stack) -> Stack:
     """Another installation."""
-    with running_stack(tmp_path_factory.mktemp("elsewhere")) as stack:
-        yield stack
+    return own_stack
 
 
 def drover(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[bytes]:

@@ -14,7 +14,7 @@ from tests.doubles.messages_api import ToolUse, text, tools
 from tests.e2e import driving
 from tests.e2e.driving import MODEL, history, new_session, run_turn
 from tests.e2e.stack import Stack
-from tests.e2e.web_stack import WebStack, web_stack
+from tests.e2e.web_stack import WebStack
 from tests.replay import golden
 from tests.replay.golden import GoldenLog
 from tests.replay.record import WEB, record_web, release
@@ -22,15 +22,13 @@ from tests.replay.record import WEB, record_web, release
 TOOLSET: Any = driving.TOOLSET
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebStack]:
-    with web_stack(tmp_path_factory.mktemp("web")) as running:
-        yield running
+@pytest.fixture
+def world(web: WebStack) -> WebStack:
+    return web
 
 
 @pytest.fixture
 def client(world: WebStack) -> Iterator[anthropic.Anthropic]:
-    world.reset()
     with world.stack.client() as client:
         yield client
 

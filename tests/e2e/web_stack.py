@@ -24,17 +24,22 @@ class WebStack(NamedTuple):
         self.site.forget()
 
 
+def searching(site: WebSite, *others: int) -> dict[str, str]:
+    """What a stack is told of the site, and of other ports that its sessions may reach."""
+    return {
+        "DROVER_EGRESS_ALLOW_PRIVATE": ",".join(
+            f"127.0.0.1/32:{port}" for port in (site.port, *others)
+        ),
+        "DROVER_SEARCH_PROVIDER": "searxng",
+        "DROVER_SEARCH_URL": site.url,
+    }
+
+
 @contextmanager
 def web_stack(data: Path, **environment: str) -> Iterator[WebStack]:
     """Runs the site first, so that the stack can be told of its port."""
     with (
         running_web_site() as site,
-        running_stack(
-            data,
-            DROVER_EGRESS_ALLOW_PRIVATE=f"127.0.0.1/32:{site.port}",
-            DROVER_SEARCH_PROVIDER="searxng",
-            DROVER_SEARCH_URL=site.url,
-            **environment,
-        ) as stack,
+        running_stack(data, **searching(site), **environment) as stack,
     ):
         yield WebStack(stack, site)

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.doubles.messages_api import ToolUse, text, tools
 from tests.e2e.driving import new_session, send
-from tests.e2e.web_stack import WebStack, web_stack
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebStack]:
-    with web_stack(tmp_path_factory.mktemp("web")) as running:
-        yield running
+from tests.e2e.web_stack import WebStack
 
 
 @pytest.mark.parametrize("service", ["hands", "vault_proxy", "brain"])
-def test_a_page_whose_reader_is_killed_is_read_once_more(world: WebStack, service: str) -> None:
-    stack, site = world
-    world.reset()
+def test_a_page_whose_reader_is_killed_is_read_once_more(web: WebStack, service: str) -> None:
+    stack, site = web
     site.pages["/slow"] = ("text/plain", "hello")
     site.gate = threading.Event()
     stack.model.script(tools(ToolUse("web_fetch", {"url": f"{site.url}/slow"})), text("done"))
@@ -44,9 +36,8 @@ def results(log: list[Any]) -> list[Any]:
     return [event for event in log if event.type == "agent.tool_result"]
 
 
-def test_an_interrupt_ends_a_page_that_does_not_come(world: WebStack) -> None:
-    stack, site = world
-    world.reset()
+def test_an_interrupt_ends_a_page_that_does_not_come(web: WebStack) -> None:
+    stack, site = web
     site.pages["/slow"] = ("text/plain", "hello")
     site.gate = threading.Event()
     stack.model.script(tools(ToolUse("web_fetch", {"url": f"{site.url}/slow"})), text("done"))

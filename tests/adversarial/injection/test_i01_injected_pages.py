@@ -15,7 +15,8 @@ from tests.doubles.messages_api import ToolUse, text, tools
 from tests.doubles.web_site import WebSite, running_web_site
 from tests.e2e import driving
 from tests.e2e.driving import MODEL, history, run_turn
-from tests.e2e.stack import Stack, running_stack
+from tests.e2e.stack import Stack
+from tests.e2e.web_stack import WebStack
 
 CANARY = "sk-canary-i1-4fQz"
 METADATA = "http://169.254.169.254/latest/meta-data/iam/"
@@ -29,24 +30,20 @@ class World(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with (
-        running_web_site() as site,
-        running_web_site() as thief,
-        running_stack(
-            tmp_path_factory.mktemp("i01"),
-            brains=1,
-            DROVER_EGRESS_ALLOW_PRIVATE=f"127.0.0.1/32:{site.port}",
-        ) as stack,
-    ):
-        yield World(stack, site, thief)
+def thief() -> Iterator[WebSite]:
+    """A site that no session may reach."""
+    with running_web_site() as running:
+        yield running
+
+
+@pytest.fixture
+def world(web: WebStack, thief: WebSite) -> World:
+    thief.forget()
+    return World(web.stack, web.site, thief)
 
 
 @pytest.fixture
 def client(world: World) -> Iterator[anthropic.Anthropic]:
-    world.stack.model.reset()
-    world.site.forget()
-    world.thief.forget()
     with world.stack.client() as client:
         yield client
 
