@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 @contextmanager
 def told_errors() -> Iterator[None]:
     """Ends the command with one line on standard error for what a user can do something about."""
-    import anthropic
-
-    from cli.follow import ConnectionLostError
     from cli.launched import LaunchFailedError
     from cli.target import NoTargetError
     from cli.transfer.service import TransferError
@@ -32,17 +30,32 @@ def told_errors() -> Iterator[None]:
         fail(str(error))
     except LaunchFailedError as error:
         fail(f"the stack did not become ready:\n{error}")
-    except (anthropic.APIConnectionError, ConnectionLostError) as error:
-        fail(f"the stack does not answer ({error}): is `drover up` running?")
-    except anthropic.APIStatusError as error:
-        told = told_by(error.body) or f"{error.request.url} does not speak Drover's API"
-        fail(f"{error.status_code}: {told}")
     except BrokenPipeError:
         raise
     except OSError as error:
         fail(f"{error.filename or 'the output'}: {error.strerror}")
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+    except Exception as error:
+        if told := _told_of_the_api(error):
+            fail(told)
+        raise
+
+
+def _told_of_the_api(error: Exception) -> str | None:
+    """What an error of the official client tells. If it is one, its library is loaded."""
+    if "anthropic" not in sys.modules:
+        return None
+    import anthropic
+
+    from cli.follow import ConnectionLostError
+
+    if isinstance(error, anthropic.APIConnectionError | ConnectionLostError):
+        return f"the stack does not answer ({error}): is `drover up` running?"
+    if isinstance(error, anthropic.APIStatusError):
+        told = told_by(error.body) or f"{error.request.url} does not speak Drover's API"
+        return f"{error.status_code}: {told}"
+    return None
 
 
 def told_by(body: object) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from anthropic import Anthropic
-
 from cli.stack import ports
 from cli.stack.installation import Installation
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from anthropic import Anthropic
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -29,6 +29,8 @@ class Target:
 
     def client(self) -> Anthropic:
         """The official client. Only this target's key is used, whatever the environment holds."""
+        from anthropic import Anthropic
+
         return Anthropic(base_url=self.url, api_key=self.key)
 
 
