@@ -340,7 +340,7 @@ async def _keeper(
     objects = settings.store()
     pruner = taker = None
     if objects is not None:
-        pruner = Pruner(rows, objects, metrics)
+        pruner = Pruner(rows, objects, metrics, SystemClock())
         taker = Taker(rows, objects, workspaces, origins, archiver, pruner, metrics, new_id)
     keeper = Keeper(
         rows,

@@ -37,6 +37,18 @@ async def until(holds: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
+class LeapingClock:
+    """The machine's, which is ahead by as much as it is told."""
+
+    now = staticmethod(SystemClock.now)
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return SystemClock.monotonic() + self.ahead
+
+
 class Keeping:
     """One hands process's keeping of workspaces, on a machine whose disk is `directory`."""
 
@@ -57,9 +69,10 @@ class Keeping:
         self.origins = Origins(directory)
         metrics = CheckpointMetrics(self.registry)
         archiver = Archiver(entries=entries, data=1 << 30)
+        self.pruners_clock = LeapingClock()
         self.pruner = taker = None
         if objects is not None:
-            self.pruner = Pruner(self.rows, objects, metrics)
+            self.pruner = Pruner(self.rows, objects, metrics, self.pruners_clock)
             taker = Taker(
                 self.rows,
                 objects,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,16 @@ class Checkpoint:
     volume: str
     size: int
     digest: bytes
+
+
+class Dropped(NamedTuple):
+    """An object that is to be deleted. Without `stored` nobody knows whether its upload came to an
+    end: a store may go on with it, though whoever asked for it is gone.
+    """
+
+    id: str
+    name: str
+    stored: bool
 
 
 def is_behind(origin: Origin, newest: Checkpoint) -> bool:
@@ -87,8 +97,8 @@ class Checkpoints(Protocol):
         """Notes that all of a session's workspace are to be deleted, or of all that it has."""
         ...
 
-    async def to_delete(self, limit: int) -> Sequence[tuple[str, str]]:
-        """Ids and names of those that are to be deleted, the oldest first."""
+    async def to_delete(self, limit: int) -> Sequence[Dropped]:
+        """Those that are to be deleted, the oldest first."""
         ...
 
     async def forget(self, checkpoint_id: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import bindparam, delete, insert, select, update
 
 from services.hands.domain.address import split
-from services.hands.domain.checkpoint import Checkpoint, Origin, is_behind
+from services.hands.domain.checkpoint import Checkpoint, Dropped, Origin, is_behind
 from services.hands.store import tables
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ _MOVE: Final = (
     .values(session_id=bindparam("to_session"), hand=bindparam("to_hand"))
 )
 _DROPPED_ONES: Final = (
-    select(_rows.c.checkpoint_id, _rows.c.name)
+    select(_rows.c.checkpoint_id, _rows.c.name, _rows.c.size)
     .where(_rows.c.state == _DROPPED)
     .order_by(_rows.c.created_at)
     .limit(bindparam("most"))
@@ -156,12 +156,14 @@ class SqlCheckpoints:
             place["named"] = hand
         await self._database.write(lambda connection: _run(connection, statement, place))
 
-    async def to_delete(self, limit: int) -> Sequence[tuple[str, str]]:
-        """Ids and names of those that are to be deleted, the oldest first."""
+    async def to_delete(self, limit: int) -> Sequence[Dropped]:
+        """Those that are to be deleted, the oldest first; of those that never counted nothing but
+        their beginning is known.
+        """
         rows = await self._database.read(
             lambda connection: connection.execute(_DROPPED_ONES, {"most": limit}).all()
         )
-        return [(row.checkpoint_id, row.name) for row in rows]
+        return [Dropped(row.checkpoint_id, row.name, row.size > 0) for row in rows]
 
     async def forget(self, checkpoint_id: str) -> None:
         """Notes that one is deleted."""

@@ -36,7 +36,7 @@ async def take(rows: Checkpoints, where: str, number: int, origin: Origin) -> bo
 
 
 async def to_delete(rows: Checkpoints) -> set[str]:
-    return {name for _, name in await rows.to_delete(100)}
+    return {one.name for one in await rows.to_delete(100)}
 
 
 async def test_what_is_being_uploaded_does_not_count_yet(rows: Checkpoints) -> None:
@@ -53,7 +53,7 @@ async def test_newer_one_has_the_older_one_deleted(rows: Checkpoints) -> None:
     assert await take(rows, HERE, 1, Origin("vol_1"))
     assert await take(rows, HERE, 2, Origin("vol_1", "ckpt_1"))
     assert await rows.newest(HERE) == made(2)
-    assert await rows.to_delete(100) == [("ckpt_1", "object_1")]
+    assert await rows.to_delete(100) == [("ckpt_1", "object_1", True)]
     await rows.forget("ckpt_1")
     await rows.forget("ckpt_2")  # which counts: nobody may forget it
     assert await rows.to_delete(100) == []
@@ -84,6 +84,7 @@ async def test_what_dead_processes_were_uploading_is_deleted(rows: Checkpoints) 
     await rows.drop("ckpt_3")
     await rows.drop_unfinished()
     assert await to_delete(rows) == {"object_2", "object_3"}
+    assert not any(one.stored for one in await rows.to_delete(100))
     assert not await rows.commit(made(2), "ckpt_1")
     assert await rows.newest(HERE) == made(1)
 

@@ -14,6 +14,7 @@ import pytest
 
 from services.hands.backends.port import BackendUnavailable
 from services.hands.checkpoints.keeper import Pace
+from services.hands.checkpoints.pruning import SETTLE_SECONDS
 from storage.objects import ObjectsAway, open_objects
 from tests.doubles import odd_tree
 from tests.doubles.hands_keeping import QUICK, Keeping, keeping, until
@@ -38,6 +39,10 @@ class Machines:
 
     def stored(self) -> list[str]:
         return sorted(self.s3.objects)
+
+    def asked(self, method: str) -> int:
+        """How many requests of that kind there were."""
+        return sum(request.startswith(method) for request in self.s3.requests)
 
 
 @pytest.fixture
@@ -115,7 +120,7 @@ async def test_older_one_is_deleted_only_once_the_newer_counts(machines: Machine
         first = machines.stored()
         machines.s3.held = "PUT"
         await one.work(text="second")
-        await until(lambda: machines.s3.requests[-1].startswith("PUT"))
+        await until(lambda: machines.asked("PUT") == 2)
         assert machines.stored() == first
         machines.s3.gate.set()
         await taken(one, 2)
@@ -275,10 +280,11 @@ async def test_process_may_die_at_any_moment(machines: Machines, held: str) -> N
         await taken(one)
         machines.s3.held = held
         await one.work(text="second")
-        await until(lambda: machines.s3.requests[-1].startswith(held))
+        await until(lambda: machines.asked(held) == (2 if held == "PUT" else 1))
         machines.s3.held = ""
         one.pruner = None  # nothing tidies up behind a killed process
     machines.s3.gate.set()
+    await until(lambda: len(machines.stored()) == (2 if held == "PUT" else 1))
     async with machines.start() as one:
         await until(lambda: one.count("take", "done") + one.count("take", "unchanged"))
         await until(lambda: len(machines.stored()) == 1)
@@ -339,11 +345,36 @@ async def test_purge_ends_a_checkpoint_that_is_being_taken(machines: Machines) -
         await until(lambda: machines.s3.requests)
         await one.workspaces.purge("sesn_1")
         await one.keeper.purged("sesn_1", "")
-        machines.s3.gate.set()
-        await until(lambda: any("DELETE" in request for request in machines.s3.requests))
-        await until(lambda: machines.stored() == [])
         assert await one.rows.newest("sesn_1") is None
         assert one.origins.read("sesn_1").volume == ""
+        machines.s3.gate.set()
+        await until(lambda: machines.asked("DELETE") == 1)
+
+
+async def test_upload_that_comes_to_its_end_after_its_deletion_is_deleted_again(
+    machines: Machines,
+) -> None:
+    async with machines.start() as one:
+        machines.s3.held = "PUT"
+        await one.work()
+        await until(lambda: machines.s3.requests)
+        await one.workspaces.purge("sesn_1")
+        await one.keeper.purged("sesn_1", "")
+        await until(lambda: machines.asked("DELETE") == 1)
+        machines.s3.gate.set()  # the store goes on with what nobody waits for
+        await until(machines.stored)
+        assert [late.stored for late in await one.rows.to_delete(10)] == [False]
+    async with machines.start("two") as two:  # the row outlives the process, the time does not
+        pruner = two.pruner
+        assert pruner is not None
+        await until(lambda: machines.asked("DELETE") == 2 and pruner.unsettled == 1)
+        two.pruners_clock.ahead = SETTLE_SECONDS
+        pruner.wake()
+        await until(lambda: machines.asked("DELETE") == 3)
+        async with asyncio.timeout(20):
+            while await two.rows.to_delete(10):  # noqa: ASYNC110  # what `until` does
+                await asyncio.sleep(0.005)
+        assert machines.stored() == []
 
 
 async def test_workspace_that_is_handed_on_is_restored_for_its_new_owner(
