@@ -11,9 +11,12 @@ from typing import Final
 
 WITHOUT: Final = frozenset({"kubernetes"})
 """The kinds of sandboxes whose packages are those of their image."""
+WITH_ROOT: Final = "docker"
+"""The kind of sandboxes whose image root can add to."""
 NEEDS_ROOT: Final = (
-    "apt needs root, which no sandbox has: install it on the machine, whose programs local "
-    "sandboxes have, or in an image for docker sandboxes (metadata drover.sandbox_image)"
+    "apt needs root, which only docker has for it: take docker sandboxes (metadata drover.sandbox: "
+    "docker), or install it on the machine, whose programs local sandboxes have, or in the image "
+    "of kubernetes sandboxes"
 )
 
 

@@ -20,7 +20,7 @@ import structlog
 from drover.event.v1.content_pb2 import ContentBlock
 from services.hands.backends import inside
 from services.hands.backends.port import BackendUnavailable
-from services.hands.domain.packages import NONE, environment
+from services.hands.domain.packages import NONE, UNLAYERED, environment
 from services.hands.egress import variables
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Hand:
         self.id = hand_id
         self.access = access
         self.backend = self.image = ""
-        self.packages, self.packages_key = NONE, ""
+        self.packages, self.packages_key, self.layering = NONE, "", UNLAYERED
         self.started_at = 0.0
         self.workspace_bytes = 0
         self._sandbox = sandbox

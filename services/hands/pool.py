@@ -21,8 +21,7 @@ from services.hands.domain.address import session_of
 from services.hands.domain.recipe import DEFAULT, Standard
 from services.hands.hand import Hand, Lost
 from services.hands.lifecycle import Lifecycle, Unobserved
-from services.hands.packages.builder import Builder
-from services.hands.packages.installed import Installed
+from services.hands.packages.installed import Installed, installed
 from services.hands.repositories.mounts import Mounts
 from services.hands.seats import Seat, Starter
 from services.hands.spares import Spares
@@ -125,9 +124,8 @@ class Pool:
         self.mounts = Mounts(self, tasks, clock, grants, seconds=size.clone_seconds)
         self.packages: Installed | None = None
         if packages is not None:
-            builder = Builder(packages, workspaces, clock=clock, ids=ids)
-            self.packages = self._starter.packages = Installed(
-                packages, builder, self._starter, standard, tasks=tasks, clock=clock
+            self.packages = self._starter.packages = installed(
+                packages, workspaces, self._starter, standard, tasks=tasks, clock=clock, ids=ids
             )
         self._seats: dict[str, Seat] = {}
         self._leaving: defaultdict[str, list[Seat]] = defaultdict(list)
@@ -264,7 +262,11 @@ class Pool:
                     ends.create_task(self._end(where, seat, "the service stops"))
 
     def _aged(self, seat: Seat) -> bool:
-        return seat.older_than(self._clock.monotonic() - self._size.max_age_seconds)
+        """Whether another one is to be started in its place: it is old, or has less than that."""
+        if seat.older_than(self._clock.monotonic() - self._size.max_age_seconds):
+            return True
+        packages = self.packages
+        return packages is not None and seat.ready and packages.outdated(seat.hand.result())
 
     def _seat(self, where: str, recipe: Recipe) -> Seat:
         """A new seat, whose hand is being started. Does not wait, so that callers cannot race."""

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from services.hands.backends.port import BackendUnavailable, SandboxSpec
+from services.hands.domain.packages import UNLAYERED
 from services.hands.hand import Hand
 
 if TYPE_CHECKING:
     from chassis.clock import Clock
     from chassis.ids import IdSource
-    from services.hands.backends.port import Backend, PackagesMount, Volume
+    from services.hands.backends.port import Backend, Layers, PackagesMount, Volume
     from services.hands.domain.recipe import Blueprint
     from services.hands.egress.network import Network
     from services.hands.packages.installed import Installed
@@ -81,6 +82,10 @@ class Starter:
         """What the system in its sandboxes is. Raises `BackendUnavailable`."""
         return await self._backend.system(blueprint.kind, blueprint.image)
 
+    async def layers(self, kind: str) -> Layers | None:
+        """Where images of such sandboxes are kept. Raises `BackendUnavailable`."""
+        return await self._backend.layers(kind)
+
     async def launch(
         self,
         volume: Volume,
@@ -88,23 +93,35 @@ class Starter:
         session_id: str = "",
         *,
         installs: PackagesMount | None = None,
+        installs_system: bool = False,
     ) -> Hand:
         """A new hand over a volume, for a session if that is known already.
 
-        It has the blueprint's packages, or `installs` those of others. Raises `BackendUnavailable`
-        and `OSError`.
+        It has the blueprint's packages, or `installs` those of others, in a directory or in its
+        system. Raises `BackendUnavailable` and `OSError`.
         """
-        hand_id, key = self._ids("hand"), ""
+        hand_id, key, layering = self._ids("hand"), "", UNLAYERED
         if blueprint.packages:
             if self.packages is None:
                 raise BackendUnavailable("no packages are installed in these sandboxes")
-            installs, key = await self.packages.mount(blueprint)
+            blueprint, layering = await self.packages.layered(blueprint, session_id)
+            if not layering.pending:
+                installs, key = await self.packages.mount(blueprint)
         kind, image = blueprint.kind, blueprint.image
-        spec = SandboxSpec(hand_id, volume, blueprint.limits, kind, image, packages=installs)
+        spec = SandboxSpec(
+            hand_id,
+            volume,
+            blueprint.limits,
+            kind,
+            image,
+            packages=installs,
+            installs_system=installs_system,
+        )
         async with self._starting:
             hand = await self._made(spec, session_id)
             hand.backend, hand.image = kind, image
             hand.packages, hand.packages_key = blueprint.packages, key
+            hand.layering = layering
             hand.started_at = self._clock.monotonic()
             hand.workspace_bytes = blueprint.limits.workspace_bytes
             await hand.open(self._tasks)

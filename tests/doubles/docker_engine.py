@@ -26,7 +26,7 @@ _HELD: Final = "held"
 _GROUPS: Final = Path("/sys/fs/cgroup")
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 _READY_SECONDS: Final = 30.0
-_SANDBOX: Final = Path(__file__).parents[2] / "deploy" / "images" / "sandbox"
+SANDBOX: Final = Path(__file__).parents[2] / "deploy" / "images" / "sandbox"
 
 
 def lacking() -> str:
@@ -152,15 +152,24 @@ class Engine:
     def build_image(self) -> None:
         """Builds the sandboxes' image as the documentation says for a machine without registry."""
         subprocess.run(
-            [sys.executable, _SANDBOX / "base.py", "drover/base"],
+            [sys.executable, SANDBOX / "base.py", "drover/base"],
             env=self.environment,
             check=True,
             stdout=subprocess.DEVNULL,
         )
         self.docker(
             *("build", "--quiet", "--network", "none", "--build-arg", "BASE_IMAGE=drover/base"),
-            *("--tag", IMAGE, str(_SANDBOX)),
+            *("--tag", IMAGE, str(SANDBOX)),
         )
+
+    def add_to_image(self, image: str, packed: bytes, name: str) -> str:
+        """Makes an image of another and what is in a tar; its name."""
+        container = self.docker("create", "--network", "none", image, "true")
+        command = ["docker", "cp", "-", f"{container}:/"]
+        subprocess.run(command, env=self.environment, input=packed, check=True)
+        self.docker("commit", container, name)
+        self.docker("rm", container)
+        return name
 
     def take_image(self, other: Engine) -> None:
         """Takes the sandboxes' image over from another engine, which is quicker."""

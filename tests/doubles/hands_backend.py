@@ -128,6 +128,9 @@ class ScriptedBackend:
     async def system(self, kind: str, image: str) -> str:
         return f"{kind} {image}"
 
+    async def layers(self, kind: str) -> None:
+        """None."""
+
     async def launch(self, spec: SandboxSpec) -> ScriptedSandbox:
         self.starting.set()
         self.attempts[spec.image] += 1

@@ -23,6 +23,8 @@ class PackageIndex:
     url: str = ""
     wheels: dict[str, bytes] = field(default_factory=dict)
     tarballs: dict[str, bytes] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    """Below /apt, by their paths."""
     asked: list[str] = field(default_factory=list)
 
     def add_wheel(self, name: str, *, needs: str = "") -> None:
@@ -76,6 +78,8 @@ class PackageIndex:
             return _answer(json.dumps(self._document(name)).encode(), "application/json")
         if kind == "tarballs" and (name := name.removesuffix(".tgz")) in self.tarballs:
             return _answer(self.tarballs[name], "application/gzip")
+        if kind == "apt" and (name := name.removeprefix("./")) in self.files:
+            return _answer(self.files[name], "application/octet-stream")
         return _answer(b"there is none", "text/plain", "404 Not Found")
 
     def _document(self, name: str) -> object:

@@ -184,6 +184,9 @@ class Backend:
     async def system(self, kind: str, image: str) -> str:
         return f"{kind} {image}"
 
+    async def layers(self, kind: str) -> None:
+        """None."""
+
     async def launch(self, spec: SandboxSpec) -> Sandbox:
         await asyncio.sleep(self._fate.start())
         if self._fate.refuses():

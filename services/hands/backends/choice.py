@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from services.hands.backends.port import Backend, Sandbox, SandboxSpec
+    from services.hands.backends.port import Backend, Layers, Sandbox, SandboxSpec
 
 
 class Choice:
@@ -43,6 +43,10 @@ class Choice:
     async def system(self, kind: str, image: str) -> str:
         """What the system in such a sandbox is. Raises as `launch`."""
         return await (await self._of(kind)).system(kind, image)
+
+    async def layers(self, kind: str) -> Layers | None:
+        """Where its images are kept. Raises as `launch`."""
+        return await (await self._of(kind)).layers(kind)
 
     async def close(self) -> None:
         """Lets go of all of them."""

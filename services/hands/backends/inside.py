@@ -12,6 +12,8 @@ EGRESS_DIRECTORY: Final = "/run/drover/egress"
 """Where the way out of the sandbox is, if it has one."""
 SYSTEM_CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
 """What programs trust that are told nothing else."""
+SESSION: Final = ("/workspace", "/mnt/session")
+"""Where a session's directories are."""
 CONTROL_DIRECTORY: Final = "/run/shell"
 AGENT: Final = ("-I", "-S", f"{AGENT_DIRECTORY}/{MAIN_FILE}")
 """What Python is told to run. A file, not the directory: `runpy` would be imported for that."""

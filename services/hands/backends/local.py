@@ -107,6 +107,9 @@ class LocalBackend:
         """The release of this machine's own."""
         return await asyncio.to_thread(etc_files.release)
 
+    async def layers(self, kind: str) -> None:
+        """None: its system is another's."""
+
     async def examine(self) -> Mapping[Protection, str]:
         """What a trial sandbox protects against. Raises `BackendUnavailable`."""
         if self._program is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from services.hands.domain.limits import Limits
@@ -69,7 +69,8 @@ class SandboxSpec:
     """What to start. `hand_id` is unique for ever.
 
     `kind` names the backend and `image` what is in the sandbox beside the session's directories;
-    empty is the installation's default. Without a `way_out` there is none.
+    empty is the installation's default. Without a `way_out` there is none. `installs_system`: it is
+    root's, whose system may be written to, and has nothing of a session's.
     """
 
     hand_id: str
@@ -79,10 +80,13 @@ class SandboxSpec:
     image: str = ""
     way_out: WayOut | None = None
     packages: PackagesMount | None = None
+    installs_system: bool = False
 
     @property
     def mounts(self) -> tuple[tuple[Path, str, bool], ...]:
-        """As the volume's, and the packages."""
+        """As the volume's, and the packages; none where the system is installed."""
+        if self.installs_system:
+            return ()
         one = self.packages
         more = () if one is None else ((one.source, one.place, one.writable),)
         return (*self.volume.mounts, *more)
@@ -120,6 +124,36 @@ class Sandbox(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """An image with what a sandbox has installed in its system, and a text kept with it."""
+
+    image: str
+    note: str
+
+
+class Layers(Protocol):
+    """Images that this installation has made of others, each by a key. All raise
+    `BackendUnavailable`.
+    """
+
+    async def find(self, key: str) -> Layer | None:
+        """The one that counts."""
+        ...
+
+    async def keep(self, key: str, hand_id: str, note: str) -> Layer:
+        """Makes what a sandbox has written to its system the one that counts, in one step."""
+        ...
+
+    async def size(self, hand_id: str) -> int:
+        """Bytes that a sandbox has written to its system."""
+        ...
+
+    async def prune(self, keys: Collection[str]) -> None:
+        """Removes what none of these keys leads to, where no sandbox has it."""
+        ...
+
+
 class Backend(Protocol):
     """Starts sandboxes."""
 
@@ -143,6 +177,13 @@ class Backend(Protocol):
         """What the system in such a sandbox is: what was built in one runs in all of the same.
 
         Raises `BackendUnavailable`.
+        """
+        ...
+
+    async def layers(self, kind: str) -> Layers | None:
+        """Where its images are kept; nothing for kinds without any of their own making.
+
+        Raises `BackendUnavailable`, with why the machine cannot keep any.
         """
         ...
 

@@ -12,18 +12,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from catalogue.package_hosts import MANAGERS
-from catalogue.packages import NEEDS_ROOT, WITHOUT, check_package, of_image
+from catalogue.packages import NEEDS_ROOT, WITH_ROOT, WITHOUT, check_package, of_image
 from drover.event.v1 import session_event_pb2 as pb
 from services.hands.domain.toolset import ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from drover.environment.v1.environment_pb2 import CloudConfig
 
 DIRECTORY: Final = "/run/drover/packages"
 CURRENT: Final = f"{DIRECTORY}/current"
 """What is installed, in a sandbox that uses it and in the one that installs."""
+
+SYSTEM: Final = "apt"
+"""The manager whose packages belong to the system: they are in the image, not in a directory."""
 
 _MOST_WORDS: Final = 600
 
@@ -51,6 +54,20 @@ class Packages:
         networking = cloud.networking.SerializeToString(deterministic=True)
         return cls(lists, f"{workspace_id} {hashlib.sha256(networking).hexdigest()}")
 
+    @property
+    def system(self) -> Packages:
+        """Those that become a layer of the image."""
+        return self._those(lambda manager: manager == SYSTEM)
+
+    @property
+    def beside(self) -> Packages:
+        """Those that lie beside the system."""
+        return self._those(lambda manager: manager != SYSTEM)
+
+    def _those(self, wanted: Callable[[str], bool]) -> Packages:
+        lists = tuple(entry for entry in self.lists if wanted(entry[0]))
+        return Packages(lists, self.owner) if lists else NONE
+
     def key(self, *system: str) -> str:
         """The name of what comes of them on a system that these words say all of."""
         text = json.dumps([self.lists, self.owner, system], sort_keys=True)
@@ -58,6 +75,23 @@ class Packages:
 
 
 NONE: Final = Packages()
+
+
+@dataclass(frozen=True, slots=True)
+class Layering:
+    """What a sandbox's image was when it was started, as to the system's packages.
+
+    `key` is theirs, `base` the image without them. `pending`: nobody waited any longer for them.
+    `waited` is in seconds.
+    """
+
+    key: str = ""
+    base: str = ""
+    pending: bool = False
+    waited: float = 0.0
+
+
+UNLAYERED: Final = Layering()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +104,17 @@ class Failure:
 
     def error(self) -> pb.SessionError:
         """What people are told. The session goes on without the package."""
-        words = self.words.strip()
-        if len(words) > _MOST_WORDS:
-            words = f"…{words[-_MOST_WORDS:]}"
         return _error(
             f"{self.manager} has not installed {self.package}, which this environment lists; the "
             f"session goes on without it, and it is tried again when the session is next run: "
-            f"{words}"
+            f"{end_of(self.words)}"
         )
+
+
+def end_of(words: str) -> str:
+    """As much as people are told."""
+    words = words.strip()
+    return words if len(words) <= _MOST_WORDS else f"…{words[-_MOST_WORDS:]}"
 
 
 def still(packages: Packages) -> pb.SessionError:
@@ -97,7 +134,7 @@ def refused(packages: Packages, kind: str) -> tuple[tuple[Failure, ...], Package
         if kind in WITHOUT:
             failures.append(Failure(manager, ", ".join(listed), of_image(kind)))
             continue
-        if manager == "apt":
+        if manager == SYSTEM and kind != WITH_ROOT:
             failures.append(Failure(manager, ", ".join(listed), NEEDS_ROOT))
             continue
         fit: list[str] = []
@@ -125,7 +162,7 @@ VARIABLES: Final = frozenset(name for given in _VARIABLES.values() for name in g
 def environment(packages: Packages, path: str) -> Mapping[str, str]:
     """The variables by which commands find them; `path` is what PATH is without."""
     found: dict[str, str] = {}
-    managers = [manager for manager, _ in packages.lists if manager != "apt"]
+    managers = [manager for manager, _ in packages.beside.lists]
     for manager in managers:
         found |= _VARIABLES.get(manager, {})
     if managers:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from services.hands.workspace import Workspaces
 
 _LOOK_SECONDS: Final = 1.0
-_NO_WAY_OUT: Final = (
+NO_WAY_OUT: Final = (
     "sandboxes have no network here: set DROVER_EGRESS_ADDRESS (docs/sandboxes.md, Network)"
 )
 _ENVIRONMENT: Final = (
@@ -130,7 +130,7 @@ class Builder:
         try:
             hand.assign(session_id)
             if hand.access is None:
-                raise BackendUnavailable(_NO_WAY_OUT)
+                raise BackendUnavailable(NO_WAY_OUT)
             await hand.access.ready()
             until = self._clock.monotonic() + self._bounds.seconds
             failures: list[Failure] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -13,19 +13,24 @@ from services.hands.domain import packages as domain
 from services.hands.domain.address import session_of
 from services.hands.domain.packages import Failure
 from services.hands.domain.recipe import Recipe
+from services.hands.packages.builder import Builder
+from services.hands.packages.layered import Layered
+from services.hands.packages.system import SystemBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from chassis.clock import Clock
+    from chassis.ids import IdSource
     from drover.event.v1.session_event_pb2 import SessionError
     from services.hands.backends.port import Volume
-    from services.hands.domain.packages import Packages
+    from services.hands.domain.packages import Layering, Packages
     from services.hands.domain.recipe import Blueprint, Standard
     from services.hands.hand import Hand
-    from services.hands.packages.builder import Builder, Terms
+    from services.hands.packages.builder import Terms
     from services.hands.seats import Starter
+    from services.hands.workspace import Workspaces
 
 _PRUNE_SECONDS: Final = 3600.0
 _AT_ONCE: Final = 2
@@ -55,6 +60,7 @@ class Installed:
         *,
         tasks: asyncio.TaskGroup,
         clock: Clock,
+        layers: Layered | None = None,
     ) -> None:
         self._terms = terms
         self._shelf = terms.shelf
@@ -65,8 +71,20 @@ class Installed:
         self._clock = clock
         self._states: dict[str, _State] = {}
         self._room = asyncio.Semaphore(_AT_ONCE)
+        self._layers = layers
         self._prune_at = 0.0
         self._closed = False
+
+    async def layered(self, blueprint: Blueprint, session_id: str) -> tuple[Blueprint, Layering]:
+        """A blueprint whose image has its packages of the system, as far as that is there.
+
+        Waits for it, though not for ever. Raises `BackendUnavailable` and `OSError`.
+        """
+        _, wanted = domain.refused(blueprint.packages, blueprint.kind)
+        if self._layers is None or not wanted.system:
+            return blueprint, domain.UNLAYERED
+        made, layering = await self._layers.on(replace(blueprint, packages=wanted), session_id)
+        return replace(made, packages=blueprint.packages), layering
 
     async def mount(self, blueprint: Blueprint) -> tuple[PackagesMount | None, str]:
         """What a sandbox is given of them, and their key; nothing where it needs none.
@@ -74,7 +92,7 @@ class Installed:
         Raises `BackendUnavailable` and `OSError`.
         """
         _, wanted = domain.refused(blueprint.packages, blueprint.kind)
-        if not wanted:
+        if not (wanted := wanted.beside):
             return None, ""
         system = await self._starter.system(blueprint)
         key = wanted.key(blueprint.kind, blueprint.image, system)
@@ -85,8 +103,16 @@ class Installed:
         """Whether `ready` has nothing to do."""
         if not hand.packages:
             return True
+        if hand.layering.key and (self._layers is None or not self._layers.settled(hand)):
+            return False
+        if not hand.packages_key:
+            return bool(hand.layering.key)
         state = self._states.get(hand.packages_key)
-        return bool(hand.packages_key) and state is not None and state.failures == ()
+        return state is not None and state.failures == ()
+
+    def outdated(self, hand: Hand) -> bool:
+        """Whether its image has less than one that is there by now."""
+        return self._layers is not None and bool(hand.layering.key) and self._layers.outdated(hand)
 
     async def ready(self, where: str, hand: Hand, *, again: bool = False) -> None:
         """Waits until what can be installed is; not for ever, as that goes on.
@@ -95,16 +121,26 @@ class Installed:
         """
         if not hand.packages:
             return
-        never, wanted = domain.refused(hand.packages, hand.backend)
+        never, every = domain.refused(hand.packages, hand.backend)
         lacking: list[SessionError] = [failure.error() for failure in never]
-        if wanted and hand.packages_key:
+        if self._layers is not None and hand.layering.key:
+            session_id = session_of(where)
+            failures = await self._layers.ready(hand, every.system, session_id, again=again)
+            if hand.layering.pending:
+                lacking.append(domain.still(every))
+            lacking += [failure.error() for failure in failures]
+            if self.outdated(hand):  # the sandbox after this one has them, and the others with it
+                hand.lacking = tuple(lacking)
+                return
+        if (wanted := every.beside) and hand.packages_key:
             key = hand.packages_key
             state = self._states.setdefault(key, _State())
             if self._due(state, again=again) and not self._closed:
                 work = self._build(key, wanted, hand, session_of(where), state)
                 state.under_way = self._tasks.create_task(work, name=f"packages {key}")
             if state.under_way is not None:
-                await asyncio.wait((state.under_way,), timeout=self._terms.wait_seconds)
+                seconds = max(0.0, self._terms.wait_seconds - hand.layering.waited)
+                await asyncio.wait((state.under_way,), timeout=seconds)
             if state.under_way is not None:
                 lacking.append(domain.still(wanted))
             lacking += [failure.error() for failure in state.failures or ()]
@@ -116,7 +152,9 @@ class Installed:
         if now < self._prune_at:
             return
         self._prune_at = now + _PRUNE_SECONDS
-        used = {hand.packages_key for hand in hands}
+        there = [*hands]
+        used = {hand.packages_key for hand in there}
+        used |= self._layers.used(there) if self._layers is not None else set()
         used |= {key for key, state in self._states.items() if state.under_way is not None}
         try:
             gone = await asyncio.to_thread(self._shelf.prune, used, self._terms.bounds.keep_seconds)
@@ -126,6 +164,8 @@ class Installed:
         for key in gone:
             self._states.pop(key, None)
             _log.info("packages_pruned", key=key)
+        if self._layers is not None:
+            await self._layers.pruned(gone)
 
     async def close(self) -> None:
         """Ends the builds that are under way, with their sandboxes."""
@@ -135,6 +175,8 @@ class Installed:
             task.cancel()
         if under_way:
             await asyncio.wait(under_way)
+        if self._layers is not None:
+            await self._layers.close()
 
     def _due(self, state: _State, *, again: bool) -> bool:
         if state.under_way is not None or state.failures == ():
@@ -180,6 +222,24 @@ def _kept(there: tuple[Failure, ...] | None, wanted: Packages, words: str) -> tu
     if there is not None:
         return there
     return tuple(Failure(manager, ", ".join(listed), words) for manager, listed in wanted.lists)
+
+
+def installed(
+    terms: Terms,
+    workspaces: Workspaces,
+    starter: Starter,
+    standard: Standard,
+    *,
+    tasks: asyncio.TaskGroup,
+    clock: Clock,
+    ids: IdSource,
+) -> Installed:
+    """The packages beside the system, and those of it."""
+    layers = Layered(
+        terms, SystemBuilder(terms, clock=clock), starter, standard, tasks=tasks, clock=clock
+    )
+    builder = Builder(terms, workspaces, clock=clock, ids=ids)
+    return Installed(terms, builder, starter, standard, tasks=tasks, clock=clock, layers=layers)
 
 
 class _Launch:

@@ -27,18 +27,18 @@ class Shelf:
     """The directories below `directory`. Its methods wait for the disk: call them in a thread."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory.absolute() / "packages"
+        self.directory = directory.absolute() / "packages"
 
     def start(self) -> None:
         """Deletes what a dead process left of its builds. No sandbox may run any more."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._directory.chmod(0o711)  # to pass through, not to look into
-        for place in self._directory.iterdir():
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.chmod(0o711)  # to pass through, not to look into
+        for place in self.directory.iterdir():
             self._clear(place, {self._target(place)})
 
     def place(self, key: str) -> Path:
         """The directory that sandboxes are to have mounted, used as of now. Raises `OSError`."""
-        place = self._directory / key
+        place = self.directory / key
         place.mkdir(exist_ok=True)
         place.chmod(0o755)
         os.utime(place)
@@ -57,7 +57,7 @@ class Shelf:
 
         The one before it stays for the programs that have begun with it. Raises `OSError`.
         """
-        place = self._directory / key
+        place = self.directory / key
         before = self._target(place)
         rows = [[one.manager, one.package, one.words] for one in failures]
         record = place / f"{built.name}.json"
@@ -73,7 +73,7 @@ class Shelf:
 
     def failures(self, key: str) -> tuple[Failure, ...] | None:
         """What is missing of what is there; `None` where nothing is."""
-        place = self._directory / key
+        place = self.directory / key
         target = self._target(place)
         if not target:
             return None
@@ -87,10 +87,14 @@ class Shelf:
         """Deletes a build that came to nothing."""
         _delete(built)
 
+    def keys(self) -> set[str]:
+        """All that there are."""
+        return {place.name for place in self.directory.iterdir()}
+
     def prune(self, keep: set[str], seconds: float) -> list[str]:
         """Deletes what no sandbox was started with for so long, but for `keep`, which are used."""
         since, gone = time.time() - seconds, []
-        for place in self._directory.iterdir():
+        for place in self.directory.iterdir():
             if place.name in keep:
                 with suppress(OSError):
                     os.utime(place)

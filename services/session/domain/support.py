@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from catalogue.packages import NEEDS_ROOT, WITHOUT, of_image
+from catalogue.packages import NEEDS_ROOT, WITH_ROOT, WITHOUT, of_image
 from services.session.domain.admission import refuse
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def check_environment(environment: environment_pb2.Environment) -> None:
 def check_recipe(recipe: environment_pb2.EnvironmentConfig, path: str) -> None:
     """As `check_environment`, for a recipe that `path` names."""
     packages, kind = recipe.cloud.packages, recipe.cloud.sandbox
-    if packages.apt:
+    if packages.apt and kind not in {"", WITH_ROOT}:  # without a kind it is the installation's
         raise refuse(path, f"the environment lists packages for apt: {NEEDS_ROOT}")
     managers = [field.name for field in packages.DESCRIPTOR.fields if field.is_repeated]
     if kind in WITHOUT and any(getattr(packages, manager) for manager in managers):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import tarfile
 from collections.abc import AsyncIterator
 
@@ -33,20 +32,10 @@ async def stage(
 @pytest.fixture(scope="module")
 def image(docker_engine: Engine) -> str:
     """The tests' image, with pip."""
-    name = "test/with-pip"
-    container = docker_engine.docker("create", "--network", "none", IMAGE, "true")
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         archive.add(PIP, "usr/lib/python3/dist-packages/pip", filter=_sources)
-    subprocess.run(
-        ["docker", "cp", "-", f"{container}:/"],
-        env=docker_engine.environment,
-        input=packed.getvalue(),
-        check=True,
-    )
-    docker_engine.docker("commit", container, name)
-    docker_engine.docker("rm", container)
-    return name
+    return docker_engine.add_to_image(IMAGE, packed.getvalue(), "test/with-pip")
 
 
 def _sources(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:

@@ -124,11 +124,16 @@ async def test_environments_that_no_sandbox_can_be_made_from_are_refused(service
     assert (await service.create()).environment_id
     cloud.sandbox = "kubernetes"
     assert "packages of their image" in (await refusal(service.create())).message
-    cloud.sandbox = ""
     cloud.packages.apt.append("jq")
-    refused = await refusal(service.create())
-    assert refused.message.startswith("environment_id: ")
-    assert "apt needs root" in refused.message
+    for kind in ("local", "kubernetes"):
+        cloud.sandbox = kind
+        refused = await refusal(service.create())
+        assert refused.message.startswith("environment_id: ")
+        assert "apt needs root" in refused.message
+        assert "take docker sandboxes" in refused.message
+    for kind in ("docker", ""):
+        cloud.sandbox = kind
+        assert (await service.create()).environment_id
 
 
 async def test_another_workspace_finds_no_session_of_this_one(service):

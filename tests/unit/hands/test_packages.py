@@ -17,7 +17,7 @@ from services.hands.backends import bubblewrap
 from services.hands.backends.port import BackendUnavailable, PackagesMount, SandboxSpec, Volume
 from services.hands.domain import packages as domain
 from services.hands.domain.limits import Limits
-from services.hands.domain.packages import NONE, Failure, Packages
+from services.hands.domain.packages import NONE, UNLAYERED, Failure, Packages
 from services.hands.domain.recipe import Recipe
 from services.hands.packages.builder import Bounds, Terms
 from services.hands.packages.installed import Installed
@@ -209,7 +209,8 @@ class Builds:
 
 
 def hand() -> Any:
-    return SimpleNamespace(packages=PIP, packages_key="key", backend="local", image="", lacking=())
+    given = {"packages": PIP, "packages_key": "key", "backend": "local", "image": ""}
+    return SimpleNamespace(**given, layering=UNLAYERED, lacking=())
 
 
 @asynccontextmanager

@@ -334,7 +334,9 @@ def another_thread_status(records):
 
 
 def packaged(records):
-    records[0].session.environment.cloud.packages.apt.append("jq")
+    cloud = records[0].session.environment.cloud
+    cloud.sandbox = "local"
+    cloud.packages.apt.append("jq")
 
 
 HOSTILE = {

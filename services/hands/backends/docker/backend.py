@@ -16,6 +16,7 @@ from services.hands.backends import agent_files, lock, seccomp, user_files
 from services.hands.backends.bubblewrap import PYTHONS
 from services.hands.backends.docker import container, fitness
 from services.hands.backends.docker.engine import Engine, EngineRefused
+from services.hands.backends.docker.layers import DockerLayers
 from services.hands.backends.docker.sandbox import DockerSandbox
 from services.hands.backends.port import BackendUnavailable
 
@@ -68,6 +69,8 @@ class DockerBackend:
         image = spec.image or self._settings.image
         fitness.check_image(image, await self._engine.image(image))
         user = os.getuid() if spec.volume.owner is None else spec.volume.owner
+        if spec.installs_system:
+            user = 0
         config = container.configuration(
             spec,
             user=user,
@@ -111,6 +114,13 @@ class DockerBackend:
         found = await self._engine.image(image)
         fitness.check_image(image, found)
         return str((found or {}).get("Id", image))
+
+    async def layers(self, kind: str) -> DockerLayers:  # noqa: ARG002  # of one kind only
+        """Where its images with packages are. Raises `BackendUnavailable`."""
+        machine = await self._ready()
+        if machine.no_layers:
+            raise BackendUnavailable(machine.no_layers)
+        return DockerLayers(self._engine, self._installation)
 
     async def close(self) -> None:
         """Ends the threads."""

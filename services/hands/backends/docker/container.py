@@ -30,6 +30,9 @@ _MASKED: Final = (
     *("/proc/cmdline", "/proc/interrupts", "/proc/key-users"),
 )
 _READ_ONLY: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+# What unpacking and configuring the system's packages needs: owners and modes of files, and the
+# users that their scripts step down to. No devices, mounts, modules, raw sockets, no kills.
+_INSTALLER: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID")
 _BILLION: Final = 1_000_000_000
 # A kernel in user space has threads of its own, which count: with too few it dies at its start.
 _RUNTIME_THREADS: Final = 256
@@ -40,12 +43,13 @@ class Machine:
     """What the engine's machine has.
 
     `swap_limits`: the kernel bounds swap. `sockets`: a sandbox can connect to a unix socket of the
-    host that is mounted into it.
+    host that is mounted into it. `no_layers`: why no images are made of its containers.
     """
 
     processors: int
     swap_limits: bool
     sockets: bool = True
+    no_layers: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +98,7 @@ def configuration(
         "Mounts": [
             *(_mount(source, place, writable) for source, place, writable in spec.mounts),
             _mount(files.agent, inside.AGENT_DIRECTORY, writable=False),
-            _mount(files.users.passwd, "/etc/passwd", writable=False),
-            _mount(files.users.group, "/etc/group", writable=False),
+            *_users(spec, files.users),
             *_way_out(spec),
         ],
         "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
@@ -104,6 +107,10 @@ def configuration(
         "RestartPolicy": {"Name": "no"},
         "Init": False,  # the agent's first process is one
     }
+    if spec.installs_system:
+        host |= {"ReadonlyRootfs": False, "CapAdd": [*_INSTALLER]}
+        # In the place of a session's directories.
+        host["Tmpfs"] |= dict.fromkeys(inside.SESSION, _tmpfs(inside.RUN_BYTES, "0755"))
     if machine.swap_limits:
         host["MemorySwap"] = limits.memory_bytes
     if runtime:
@@ -133,9 +140,7 @@ _COMPARED: Final = (
     *("NetworkMode", "Privileged", "CapDrop", "ReadonlyRootfs", "PidsLimit", "Memory", "NanoCpus"),
     *("UsernsMode", "IpcMode", "CgroupnsMode", "MemorySwap", "Runtime"),
 )
-_EMPTY: Final = (
-    *("CapAdd", "Devices", "DeviceRequests", "GroupAdd", "VolumesFrom", "PidMode", "UTSMode"),
-)
+_EMPTY: Final = (*("Devices", "DeviceRequests", "GroupAdd", "VolumesFrom", "PidMode", "UTSMode"),)
 
 
 def weaker(wanted: Mapping[str, Any], inspected: Mapping[str, Any]) -> Sequence[str]:
@@ -147,6 +152,8 @@ def weaker(wanted: Mapping[str, Any], inspected: Mapping[str, Any]) -> Sequence[
         if key in asked and has.get(key) != asked[key]
     ]
     found += [f"{key} is {json.dumps(has[key])}" for key in _EMPTY if has.get(key)]
+    if more := {*map(_capability, has.get("CapAdd") or ())}.difference(asked.get("CapAdd", ())):
+        found.append(f"CapAdd is {json.dumps(sorted(more))}")
     for key, what in (("MaskedPaths", "masked"), ("ReadonlyPaths", "read-only")):
         hidden = set(has.get(key) or [])
         found += [f"{path} is not {what}" for path in asked[key] if path not in hidden]
@@ -166,10 +173,23 @@ def weaker(wanted: Mapping[str, Any], inspected: Mapping[str, Any]) -> Sequence[
 def _way_out(spec: SandboxSpec) -> list[dict[str, Any]]:
     if spec.way_out is None:
         return []
+    found = [_mount(spec.way_out.directory, inside.EGRESS_DIRECTORY, writable=False)]
+    if not spec.installs_system:  # a package replaces the file
+        found.append(_mount(spec.way_out.bundle, inside.SYSTEM_CERTIFICATES, writable=False))
+    return found
+
+
+def _users(spec: SandboxSpec, users: UserFiles) -> list[dict[str, Any]]:
+    if spec.installs_system:  # packages add some
+        return []
     return [
-        _mount(spec.way_out.directory, inside.EGRESS_DIRECTORY, writable=False),
-        _mount(spec.way_out.bundle, inside.SYSTEM_CERTIFICATES, writable=False),
+        _mount(users.passwd, "/etc/passwd", writable=False),
+        _mount(users.group, "/etc/group", writable=False),
     ]
+
+
+def _capability(name: str) -> str:
+    return name.removeprefix("CAP_")
 
 
 def _tmpfs(size: int, mode: str, more: str = "") -> str:

@@ -11,7 +11,7 @@ import json
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -32,6 +32,7 @@ T = TypeVar("T")
 _NOT_FOUND: Final = 404
 _REMOVE_ATTEMPTS: Final = 5
 _REMOVE_PAUSE: Final = 0.2
+_COMMIT_SECONDS: Final = 300.0
 
 
 class EngineAway(BackendUnavailable):
@@ -129,6 +130,42 @@ class Engine:
         """Ids and labels of all containers with a label, `name=value`, that run or not."""
         found = await self._do(lambda client: client.containers(all=True, filters={"label": label}))
         return [(container["Id"], container.get("Labels") or {}) for container in found]
+
+    async def images(self, label: str) -> Sequence[tuple[str, Mapping[str, str], Sequence[str]]]:
+        """Ids, labels and names of all images with a label, `name=value`."""
+        found = await self._do(lambda client: client.images(filters={"label": label}))
+        return [
+            (image["Id"], image.get("Labels") or {}, image.get("RepoTags") or ()) for image in found
+        ]
+
+    async def remove_image(self, name: str) -> None:
+        """Removes an image, unless a container has it."""
+        await self._do(lambda client: client.remove_image(name))
+
+    async def written(self, name: str) -> int:
+        """Bytes that a container has written to its own layer; 0 if there is none."""
+        told = {"name": f"^/{name}$"}
+        found = await self._do(lambda client: client.containers(all=True, size=True, filters=told))
+        return sum(int(container.get("SizeRw") or 0) for container in found)
+
+    async def commit(self, name: str, repository: str, tag: str, labels: Mapping[str, str]) -> None:
+        """Makes an image of what a container has written. It is whole, or there is none.
+
+        It may take longer than other calls. Who is cancelled waits for its end all the same.
+        """
+
+        def work(_: docker.APIClient) -> None:
+            seconds = max(self._seconds, _COMMIT_SECONDS)
+            client = docker.APIClient(base_url=self._host, version="auto", timeout=seconds)
+            with closing(client):
+                client.commit(name, repository, tag, conf={"Labels": dict(labels)})
+
+        committing = asyncio.ensure_future(self._do(work))
+        try:
+            await asyncio.shield(committing)
+        except asyncio.CancelledError:
+            await asyncio.wait([committing])
+            raise
 
     async def close(self) -> None:
         """Ends the threads."""

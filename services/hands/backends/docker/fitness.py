@@ -14,7 +14,7 @@ from services.hands.backends.port import BackendUnavailable
 from services.hands.domain.protections import Protection, shortfall
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from services.hands.backends.docker.settings import EngineSettings
 
@@ -80,7 +80,29 @@ def check(info: Mapping[str, Any], version: Mapping[str, Any], settings: EngineS
             effect="its sandboxes have no network: it lets them connect to no socket of the host. "
             f"runsc does with {_HOST_SOCKETS[0]} among its runtimeArgs",
         )
-    return Machine(int(info.get("NCPU") or 1), bool(info.get("SwapLimit")), sockets)
+    return Machine(
+        int(info.get("NCPU") or 1),
+        bool(info.get("SwapLimit")),
+        sockets,
+        _no_layers(runtimes, settings.runtime, options),
+    )
+
+
+def _no_layers(runtimes: Mapping[str, Any], runtime: str, options: Sequence[str]) -> str:
+    """Why no images can be made of its containers; empty where they can."""
+    if _own_kernel(runtimes.get(runtime) or {}, runtime):
+        return (
+            f"what is written in sandboxes of the runtime {runtime} is not the engine's to keep: "
+            "build an image that has the packages, and name it in the environment's metadata as "
+            "drover.sandbox_image"
+        )
+    if any("name=userns" in option for option in options):
+        return (
+            "the engine maps users (userns-remap), and root's files of a sandbox have no place in "
+            "its images: build one that has the packages, and name it in the environment's "
+            "metadata as drover.sandbox_image"
+        )
+    return ""
 
 
 def held(runtimes: Mapping[str, Any], settings: EngineSettings) -> dict[Protection, str]:
@@ -92,8 +114,7 @@ def held(runtimes: Mapping[str, Any], settings: EngineSettings) -> dict[Protecti
     if os.geteuid() != 0:
         rows[Protection.USERS] = "run Drover as root: only root can give each session a user"
     runtime = runtimes.get(settings.runtime) or {}
-    program = f"{settings.runtime} {runtime.get('path', '')}".lower()
-    if not settings.runtime or not any(name in program for name in _OWN_KERNEL):
+    if not settings.runtime or not _own_kernel(runtime, settings.runtime):
         rows[Protection.KERNEL] = (
             "set DROVER_SANDBOX_RUNTIME to one of the engine's runtimes with a kernel of its own, "
             "such as runsc"
@@ -122,11 +143,15 @@ def _passes_sockets(runtime: Mapping[str, Any], name: str) -> bool:
 
     A kernel of its own has sockets of its own, unless it is told otherwise.
     """
-    program = f"{name} {runtime.get('path', '')}".lower()
-    if not any(kernel in program for kernel in _OWN_KERNEL):
+    if not _own_kernel(runtime, name):
         return True
     told = [str(argument) for argument in runtime.get("runtimeArgs") or ()]
     return any(f"--{argument.lstrip('-')}" in _HOST_SOCKETS for argument in told)
+
+
+def _own_kernel(runtime: Mapping[str, Any], name: str) -> bool:
+    program = f"{name} {runtime.get('path', '')}".lower()
+    return any(kernel in program for kernel in _OWN_KERNEL)
 
 
 def _at_least(what: str, version: str, minimum: str) -> None:

@@ -74,6 +74,9 @@ class KubernetesBackend:
         """The image, by its name."""
         return image
 
+    async def layers(self, kind: str) -> None:
+        """None: its system is another's."""
+
     async def launch(self, spec: SandboxSpec) -> KubernetesSandbox:
         """Starts a sandbox. Raises `BackendUnavailable`."""
         pods = await self._ready()
