@@ -88,7 +88,7 @@ def test_nothing_that_the_description_allows_ends_in_a_5xx(stack: Stack) -> None
             ",".join(CHECKS),
             "--phases", "examples,coverage,fuzzing",
             "--exclude-path-regex", "stream$",
-            "--max-examples", "12", "--max-time", str(round(share(100))), "--seed", "7",
+            "--max-examples", "12", "--max-time", str(round(share(100, least=25))), "--seed", "7",
             "--suppress-health-check", "all", "--warnings", "off", "--continue-on-failure",
             "--request-timeout", "20",
             "-H", f"x-api-key: {stack.key}",

@@ -119,14 +119,14 @@ def test_service_that_is_killed_is_back_at_its_old_address(up: LaunchedStack, na
     assert up.installation.address_file(name).read_text() == address
 
 
-def test_stack_ends_on_sigint_with_exit_code_0_and_leaves_nothing(tmp_path: Path) -> None:
-    with LaunchedStack(tmp_path, brains=1) as stack:
-        pids = [stack.pid_of(name) for name in NAMES if name != "brain-2"]
-        os.kill(stack.pid, signal.SIGINT)
-        assert stack.stop() == 0
+def test_stack_ends_on_sigint_with_exit_code_0_and_leaves_nothing(up: LaunchedStack) -> None:
+    """The last of those that share it."""
+    pids = [up.pid_of(name) for name in NAMES]
+    os.kill(up.pid, signal.SIGINT)
+    assert up.stop() == 0
     await_end(pids)
-    assert not list(stack.installation.run.glob("*.pid"))
-    assert not list(stack.installation.run.glob("*.address"))
+    assert not list(up.installation.run.glob("*.pid"))
+    assert not list(up.installation.run.glob("*.address"))
 
 
 def test_nothing_survives_a_supervisor_that_is_killed_and_its_data_can_be_used_again(
