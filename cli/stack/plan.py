@@ -23,7 +23,7 @@ GATEWAY = "gateway"
 _BRAIN_MODULE = "services.brain.main"
 # The brain's model client imports these with its first request: a second or two, which a brain that
 # takes over from another does not have.
-_MODEL_CLIENT = ("anthropic", "httpcore2", "anyio._backends._asyncio")
+MODEL_CLIENT = ("anthropic", "httpcore2", "anyio._backends._asyncio")
 
 # What speaks to a model needs its credentials; nothing else is given them.
 _MODEL_PREFIXES = ("ANTHROPIC_", "AWS_", "GOOGLE_", "CLOUD_ML_", "CLOUDSDK_")
@@ -83,7 +83,7 @@ class Plan:
     @property
     def imports(self) -> tuple[str, ...]:
         """All that parts import, now or later."""
-        return (*self.modules, *_MODEL_CLIENT)
+        return (*self.modules, *MODEL_CLIENT)
 
     def orders(
         self, installation: Installation, environment: Mapping[str, str], key: Secret
@@ -107,7 +107,7 @@ class Plan:
                 | _metrics(environment, number)
                 | self._egress(part, installation, environment)
                 | _secrets_for(part, environment, key),
-                imports=_MODEL_CLIENT if part.is_brain else (),
+                imports=MODEL_CLIENT if part.is_brain else (),
             )
             for number, part in enumerate(self.parts)
         ]

@@ -1,8 +1,8 @@
 """The production shape under test: replicas of every part that may have them, on one PostgreSQL.
 
 Two session services, two gateways and two brains, with one registry, hands and vault proxy: each
-a process of its own, `python -m services.X.main` with `DROVER_*` variables, nothing supervised.
-What a test kills stays dead until the test starts it again.
+a process of its own, as by `python -m services.X.main` with `DROVER_*` variables, nothing
+supervised. What a test kills stays dead until the test starts it again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,13 +25,16 @@ from typing import Any
 import httpx2
 from anthropic import Anthropic, AsyncAnthropic
 
+from cli.stack.order import Order
+from cli.stack.plan import MODEL_CLIENT
 from services.hands.store import schema as hands
 from services.registry.store import schema as registry
 from services.session.store import schema as session
 from storage.migrate import migrate as apply
 from tests.doubles.messages_api import MessagesApi, running
 from tests.doubles.ports import free_port
-from tests.e2e.stack import BETA, KEY, READY_SECONDS, ROOT
+from tests.e2e.forked import Forked, warm
+from tests.e2e.stack import BETA, KEY, READY_SECONDS, ROOT, wait_for
 
 SESSIONS = ("session-1", "session-2")
 GATEWAYS = ("gateway-1", "gateway-2")
@@ -54,7 +56,7 @@ class Process:
     log: Path
     prefix: tuple[str, ...] = ()
     """What its command line begins with, for one that runs in a network of its own."""
-    running: subprocess.Popen[bytes] | None = None
+    running: subprocess.Popen[bytes] | Forked | None = None
 
     @property
     def kind(self) -> str:
@@ -175,16 +177,16 @@ class Replicas:
             process = self.processes[name]
             assert not process.alive, f"{name} runs already"
             package = "gateway" if process.kind == "gateway" else f"services.{process.kind}"
+            module = f"{package}.main"
+            python_path = process.environment.get("PYTHONPATH")
+            if not process.prefix and python_path == os.environ.get("PYTHONPATH"):
+                late = MODEL_CLIENT if process.kind == "brain" else ()
+                order = Order(name, module, str(process.log), process.environment, late)
+                process.running = warm().fork(order)
+                continue
             with process.log.open("ab") as log:
                 process.running = subprocess.Popen(
-                    [
-                        *_DYING_WITH_US,
-                        *process.prefix,
-                        sys.executable,
-                        "-P",
-                        "-m",
-                        f"{package}.main",
-                    ],
+                    [*_DYING_WITH_US, *process.prefix, sys.executable, "-P", "-m", module],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -263,10 +265,7 @@ class Replicas:
 
     def wait_for(self, condition: Callable[[], object], what: str, deadline: float = 20) -> None:
         """Waits until the condition holds; fails after `deadline` seconds."""
-        end = time.monotonic() + deadline
-        while not condition():
-            assert time.monotonic() < end, f"{what} did not come about in {deadline} s"
-            time.sleep(0.02)
+        wait_for(condition, what, deadline)
 
     def wait_ready(self, deadline: float = READY_SECONDS) -> None:
         """Waits until every process that was started serves."""

@@ -25,6 +25,8 @@ from tests.fault.histories.service import Service, reached
 from tests.fault.vitals import Complaints, Vitals, vitals
 
 PAUSED = 60.0
+LEAST = 15.0
+"""Seconds: longer than it takes callers to be told, or too few are told in the pause."""
 CALLERS = 16
 _WORK = "touch begun; sleep 4; echo ran >> count; echo done"
 _SETTLED = 1.0  # s at work before and after
@@ -130,7 +132,7 @@ class _Story:
             seen.paused_at = time.monotonic()
             self._gate.release()
             for name in ("early", "late"):
-                await asyncio.sleep(share(PAUSED) / 2)
+                await asyncio.sleep(share(PAUSED, least=LEAST) / 2)
                 seen.vitals[name] = vitals(self._stack)
             seen.resumed_at = time.monotonic()
         finally:

@@ -26,7 +26,7 @@ SESSIONS = 500
 SECONDS = 32.0
 MESSAGES = 3  # of each session
 BETWEEN = (0.5, 3.0)
-LEAST_RESTARTS = max(3, int(share(12)))
+LEAST_RESTARTS = int(share(12, least=3))
 OWNERS = ("registry", "session", "hands")
 """Services with a database."""
 BACK_WITHIN = 10.0

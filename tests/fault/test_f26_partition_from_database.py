@@ -92,7 +92,7 @@ def test_histories_across_partitions_from_the_database_break_no_promise(
                 fleet,
                 sessions,
                 breakers,
-                seconds=share(SECONDS),
+                seconds=share(SECONDS, least=PAUSE[1] + 2),
                 pause=PAUSE,
                 seed=SEED,
                 result=result,

@@ -21,6 +21,7 @@ from tests.fault.fleet import running_fleet
 from tests.fault.storm import Storm, check, log_at_rest, worker_of_many_moods
 
 SOAK_SECONDS = 120.0
+SESSIONS = int(share(8, least=4))
 LONG = 20.0
 """Seconds without an event that no session may stand still in a storm."""
 SHORT = 2.0
@@ -35,7 +36,9 @@ def test_storm_of_kills_loses_nothing_runs_nothing_twice_and_leaves_no_session_s
     with running_stack(tmp_path, DROVER_STUCK_SESSION_SECONDS=str(LONG)) as stack:
         stack.model.default(worker_of_many_moods)
         with stack.client() as client:
-            storm = Storm(stack, [new_session(client).id for _ in range(8)], seconds=_seconds())
+            storm = Storm(
+                stack, [new_session(client).id for _ in range(SESSIONS)], seconds=_seconds()
+            )
             assert storm.rage() >= 5
             stack.wait_ready(15)
             logs = {session: log_at_rest(client, session) for session in storm.sessions}
@@ -46,7 +49,7 @@ def test_storm_of_kills_loses_nothing_runs_nothing_twice_and_leaves_no_session_s
 
 def _seconds() -> float:
     # Longer than what counts as standing still, or nothing could be found.
-    return max(share(SOAK_SECONDS), LONG + 10)
+    return share(SOAK_SECONDS, least=LONG + 10)
 
 
 def _dump(told: list[dict[str, Any]], logs: dict[str, list[Any]]) -> str:

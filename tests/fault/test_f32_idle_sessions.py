@@ -47,7 +47,7 @@ async def fill(data: Path, count: int) -> None:
 def test_idle_sessions_take_no_memory_and_a_new_one_is_as_quick(
     tmp_path: Path, own_stack: Stack
 ) -> None:
-    count = int(soak.share(SESSIONS))
+    count = int(soak.share(SESSIONS, least=2_500))
     asyncio.run(fill(tmp_path, count))
     turn(own_stack)
     without = {name: found.memory for name, found in vitals(own_stack).items()}

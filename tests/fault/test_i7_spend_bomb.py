@@ -20,8 +20,10 @@ from tests.e2e.stack import Stack, running_stack
 CENT = Usage(input_tokens=0, output_tokens=500)
 """What Opus 5.5 takes a cent for."""
 
-LOSING = (Point.FIRST_MODEL_EVENT, Point.RESPONSE_COMPLETE, Point.BEFORE_REQUEST)
-"""Where a brain takes the request with it that it has announced."""
+ASKED = (Point.FIRST_MODEL_EVENT, Point.RESPONSE_COMPLETE)
+"""Where a brain takes a request with it that the model has seen."""
+LOSING = (*ASKED, Point.BEFORE_REQUEST)
+"""Where a brain takes the request with it that it has announced, if that was kept already."""
 HARMLESS = (Point.RESPONSE_DURABLE, Point.TOOLS_SENT, Point.TOOL_FINISHED)
 DEADLY = LOSING + HARMLESS
 MOST_LOST = 2
@@ -35,15 +37,18 @@ class Killing:
         self._points = points
         self._chance = random.Random(seed)  # noqa: S311
         self._losses = 0
+        self.asked_in_vain = 0
+        """Requests that were made and that a brain was told to take with it."""
 
     def armed(self) -> set[str]:
         """Where the next brains will die, on the way to the cap."""
-        return {path.stem for path in self._points.iterdir()} & set(DEADLY)
+        return {path.stem for path in self._points.glob("*.kill")} & set(DEADLY)
 
     def __call__(self, _request: Request) -> Reply:
         if not self.armed():
             point = self._chance.choice(DEADLY if self._losses < MOST_LOST else HARMLESS)
             self._losses = self._losses + 1 if point in LOSING else 0
+            self.asked_in_vain += point in ASKED
             (self._points / f"{point}.kill").touch()
         return tools(ToolUse("bash", {"command": "true"}), usage=CENT)
 
@@ -58,6 +63,19 @@ class Bomb:
 
     stack: Stack
     points: Path
+
+    def lose_one(self, client: Anthropic, session_id: str) -> None:
+        """Kills the brain that is at `first_model_event`, once its request is in the log."""
+        pause = self.points / f"{Point.FIRST_MODEL_EVENT}.pause"
+        self.stack.wait_for(pause.with_suffix(".reached").exists, "a request")
+
+        def announced() -> bool:
+            kinds = [event.type for event in history(client, session_id)]
+            return "span.model_request_start" in kinds
+
+        self.stack.wait_for(announced, "the request to be kept")
+        self.stack.kill(self.stack.holder(session_id))
+        pause.unlink()
 
     def until_at_budget(self, client: Anthropic, session_id: str, stops: int) -> list[Any]:
         """The log once the session has stopped at its budget so many times."""
@@ -102,11 +120,14 @@ def test_agent_that_loops_for_cost_makes_no_request_at_the_cap_whoever_dies(
 ) -> None:
     stack, cap = bomb.stack, 8
     stack.model.reset()
-    stack.model.default(Killing(bomb.points, seed))
+    killing = Killing(bomb.points, seed)
+    stack.model.default(killing)
     with stack.client() as client:
         session = new_session(client, budget=budget(cap))
         (bomb.points / f"{Point.BEFORE_IDLE}.kill").touch()
+        (bomb.points / f"{Point.FIRST_MODEL_EVENT}.pause").touch()
         send(client, session.id, "spend all you can")
+        bomb.lose_one(client, session.id)
         log = bomb.until_at_budget(client, session.id, 1)
         for armed in bomb.points.iterdir():
             armed.unlink(missing_ok=True)
@@ -115,7 +136,7 @@ def test_agent_that_loops_for_cost_makes_no_request_at_the_cap_whoever_dies(
         assert lost(log) >= 1
         assert log[-2].usage.list_cost.amount == str(cap)
         made = len(stack.model.requests)
-        assert made <= cap + lost(log)
+        assert made <= cap + 1 + killing.asked_in_vain
         # A brain that wakes up at the cap asks nothing either.
         for brain in ("brain-1", "brain-2"):
             stack.wait_for(lambda: len(stack.pids("brain-1", "brain-2")) > 1, "both brains")

@@ -15,7 +15,7 @@ from tests.adversarial.sandbox.probes import probe
 from tests.doubles import soak
 from tests.doubles.hands_stack import HandsStack, text
 
-ROUNDS = int(soak.share(100))
+ROUNDS = int(soak.share(100, least=25))
 # Swaps, for as long as it is let: a directory with a link to one outside, and a file likewise.
 # What is outside may be written to by the sandbox's user, so that nothing but the tools keeps it.
 SWAP = """\

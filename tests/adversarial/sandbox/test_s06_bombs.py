@@ -20,7 +20,7 @@ from tests.doubles.hands_stack import HandsStack, Sandboxes, text
 
 SECONDS = 2.0 if soak.share(1) >= 1 else 4.0
 """What a sandbox that fills the disk has: more where other tests take the processor as well."""
-CALLS = int(soak.share(80))
+CALLS = int(soak.share(80, least=20))
 
 
 async def test_fork_bomb_is_bounded_and_ends_with_its_deadline(hands: HandsStack) -> None:

@@ -23,6 +23,8 @@ from tests.fault.histories.run import SESSIONS, WRITERS, Breaker, run
 
 SEED = 20261130
 SECONDS = 60.0
+LEAST = 10.0
+"""Seconds in which everything is broken once."""
 PAUSE = (1.0, 3.0)
 STARTED_WITHIN = 20.0
 ENOUGH = 30.0
@@ -77,7 +79,7 @@ def test_histories_under_kills_and_restarts_break_no_promise(
 ) -> None:
     with broken(tmp_path, database) as (fleet, breakers):
         work = partial(run, fleet, sessions_of(fleet), breakers)
-        result = asyncio.run(work(seconds=share(SECONDS), pause=PAUSE, seed=SEED))
+        result = asyncio.run(work(seconds=share(SECONDS, least=LEAST), pause=PAUSE, seed=SEED))
     with capsys.disabled():
         sys.stdout.write(f"\n{result.report(database)}\n")
     history = result.recorder.history

@@ -1,0 +1,150 @@
+"""Processes forked from one that has imported every service, as `drover up` makes its own.
+
+An interpreter takes most of a second to import a service, and a fork none of it. The first process
+of a test run that wants one has it made; it ends with that process, and all that it forked with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from cli.stack.order import MAX_DATAGRAM, Answer, Order
+from cli.stack.prctl import die_with_parent
+from cli.stack.warm import become
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_START_SECONDS: Final = 30.0
+
+
+@dataclass(slots=True)
+class Forked:
+    """A process that was forked, with what tests use of `subprocess.Popen`."""
+
+    pid: int
+    _handle: int
+    """Its pidfd, which can be read once the process has ended."""
+
+    def poll(self) -> int | None:
+        """None while it runs. With what it ended, only its parent knows."""
+        return None if not self._ended(0) else 0
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for its end. Raises `TimeoutExpired` after so many seconds."""
+        if not self._ended(timeout):
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+        return 0
+
+    def kill(self) -> None:
+        """SIGKILL. It may have ended already."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def _ended(self, seconds: float | None) -> bool:
+        waiting = select.poll()
+        waiting.register(self._handle, select.POLLIN)
+        return bool(waiting.poll(None if seconds is None else seconds * 1000))
+
+    def __del__(self) -> None:
+        os.close(self._handle)
+
+
+class Warm:
+    """The process that forks."""
+
+    def __init__(self) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel.settimeout(_START_SECONDS)
+        self._lock = Lock()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.e2e.forked", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                cwd=_ROOT,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def fork(self, order: Order) -> Forked:
+        """Has a process forked. Raises `RuntimeError` if its module cannot be imported."""
+        environment = order.sealed()
+        try:
+            with self._lock:
+                socket.send_fds(self._channel, [order.encode()], [environment])
+                datagram, handles, _, _ = socket.recv_fds(self._channel, MAX_DATAGRAM, 1)
+        finally:
+            os.close(environment)
+        answer = Answer.decode(datagram)
+        if answer.error:
+            raise RuntimeError(answer.error)
+        return Forked(answer.pid, handles[0])
+
+    def close(self) -> None:
+        """Hangs up, which ends it and all that it has forked."""
+        self._channel.close()
+        self._process.wait()
+
+
+@cache
+def warm() -> Warm:
+    """The one of this process."""
+    made = Warm()
+    atexit.register(made.close)
+    return made
+
+
+def _serve(channel: socket.socket) -> tuple[Order, bool] | None:
+    """Serves orders until nobody is left to give one: None. In a fork: its order."""
+    us = os.getpid()
+    while True:
+        datagram, environment, _, _ = socket.recv_fds(channel, MAX_DATAGRAM, 1)
+        if not datagram:
+            return None
+        order = Order.decode(datagram)
+        try:
+            for module in (order.module, *order.imports):
+                importlib.import_module(module)
+        except Exception as error:  # noqa: BLE001 - whatever a module raises is the answer
+            os.close(environment[0])
+            channel.send(Answer(error=f"{type(error).__name__}: {error}").encode())
+            continue
+        # A fork has the one thread that forked, and the locks of all others.
+        alone = sum(1 for _ in Path("/proc/self/task").iterdir()) == 1
+        gc.freeze()  # a collection in the child would copy every page it shares
+        pid = os.fork()
+        if pid == 0:
+            channel.close()
+            die_with_parent(signal.SIGKILL)
+            if os.getppid() != us:
+                os._exit(1)
+            return order.opened(environment[0]), alone
+        os.close(environment[0])
+        # It stays a zombie while we live: its pid is nobody else's, whoever signals it.
+        handle = os.pidfd_open(pid)
+        socket.send_fds(channel, [Answer(pid=pid).encode()], [handle])
+        os.close(handle)
+
+
+def main() -> None:
+    """Serves orders, and in the forks the services."""
+    gc.disable()  # imports make objects to stay
+    forked = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if forked is not None:
+        order, alone = forked
+        os.environ.clear()
+        become(order, alone=alone)()
+
+
+if __name__ == "__main__":
+    main()
