@@ -11,6 +11,7 @@ import asyncio
 from collections import defaultdict
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -319,11 +320,9 @@ class Pool:
             self._assign(hand, where)
             _log.info("hand_assigned", session_id=session_of(where), hand_id=hand.id)
             return hand
-        if volume is None:
-            volume = await self._workspaces.make(where)
-            hand = await self._starter.launch(volume, blueprint, session_of(where))
-        else:
-            hand = await self._starter.launch(volume, blueprint, session_of(where))
+        made = volume or partial(self._workspaces.make, where)
+        hand = await self._starter.launch(made, blueprint, session_of(where))
+        if volume is not None:
             hand.lost = Lost.SANDBOX
         self._assign(hand, where)
         _log.info("hand_started", session_id=session_of(where), hand_id=hand.id)

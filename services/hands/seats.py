@@ -11,6 +11,8 @@ from services.hands.domain.packages import UNLAYERED
 from services.hands.hand import Hand
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from chassis.clock import Clock
     from chassis.ids import IdSource
     from services.hands.backends.port import Backend, Layers, PackagesMount, Volume
@@ -88,7 +90,7 @@ class Starter:
 
     async def launch(
         self,
-        volume: Volume,
+        volume: Volume | Callable[[], Awaitable[Volume]],
         blueprint: Blueprint,
         session_id: str = "",
         *,
@@ -96,6 +98,9 @@ class Starter:
         installs_system: bool = False,
     ) -> Hand:
         """A new hand over a volume, for a session if that is known already.
+
+        A volume that has yet to be made is made in the hand's turn: of many that come at once the
+        first are not to wait until all have one.
 
         It has the blueprint's packages, or `installs` those of others, in a directory or in its
         system. Raises `BackendUnavailable` and `OSError`.
@@ -108,16 +113,16 @@ class Starter:
             if not layering.pending:
                 installs, key = await self.packages.mount(blueprint)
         kind, image = blueprint.kind, blueprint.image
-        spec = SandboxSpec(
-            hand_id,
-            volume,
-            blueprint.limits,
-            kind,
-            image,
-            packages=installs,
-            installs_system=installs_system,
-        )
         async with self._starting:
+            spec = SandboxSpec(
+                hand_id,
+                await volume() if callable(volume) else volume,
+                blueprint.limits,
+                kind,
+                image,
+                packages=installs,
+                installs_system=installs_system,
+            )
             hand = await self._made(spec, session_id)
             hand.backend, hand.image = kind, image
             hand.packages, hand.packages_key = blueprint.packages, key
