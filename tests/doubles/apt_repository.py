@@ -43,8 +43,9 @@ class AptRepository:
         self._gpg("--quick-generate-key", "tests@example.com", "ed25519", "sign", "never")
         self.key = self._gpg("--armor", "--export")
 
-    def add(self, name: str, *, script: str = "") -> None:
+    def add(self, name: str, *, program: str = "", script: str = "") -> None:
         """A package with a program of the same name; `script` runs when it is configured."""
+        text = program or f"echo hello from {name}"
         root = self._directory / name
         shutil.rmtree(root, ignore_errors=True)
         control = (
@@ -52,7 +53,7 @@ class AptRepository:
             "Maintainer: Tests <tests@example.com>\nDescription: says hello\n"
         )
         _write(root / "DEBIAN" / "control", control)
-        _write(root / "usr" / "bin" / name, f"#!/bin/sh\necho hello from {name}\n", 0o4755)
+        _write(root / "usr" / "bin" / name, f"#!/bin/sh\n{text}\n", 0o4755)
         if script:
             _write(root / "DEBIAN" / "postinst", f"#!/bin/sh\n{script}\n", 0o755)
         made = self._directory / f"{name}.deb"

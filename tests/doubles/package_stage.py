@@ -63,7 +63,7 @@ def listing(*, image: str = "", **lists: tuple[str, ...]) -> Recipe:
 
 @asynccontextmanager
 async def package_stage(
-    kind: Sandboxes, place: Path, bounds: Bounds | None = None
+    kind: Sandboxes, place: Path, bounds: Bounds | None = None, *, spares: int = 1
 ) -> AsyncIterator[PackageStage]:
     """Sandboxes may reach the index alone, which has alpha, beta and greeter."""
     world = World(sessions={GRANT: session(allowed=[HOST])})
@@ -80,6 +80,6 @@ async def package_stage(
         index.url = f"https://{HOST}:{server.port}"
         indexes = {"pip": f"{index.url}/simple", "npm": f"{index.url}/npm"}
         terms = Terms(Shelf(place / "hands"), indexes, bounds or Bounds(), again_seconds=0.0)
-        given = {"limits": LIMITS, "spares": 1, "outside": outside, "packages": terms}
+        given = {"limits": LIMITS, "spares": spares, "outside": outside, "packages": terms}
         async with kind.stack(place, **given) as hands:
             yield PackageStage(hands, index, world)

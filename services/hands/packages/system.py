@@ -142,11 +142,13 @@ class _Work:
         self._until = until
         self._late = f"{place.bounds.seconds:g} s are over (DROVER_HANDS_PACKAGES_SECONDS)"
         self._hand: Hand | None = None
+        self._unread: str | None = None
+        """Why the indexes could not be read there; nothing before they are asked for."""
         self._watch: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Starts a sandbox. Raises `BackendUnavailable`."""
-        self._hand = await self._place.hand()
+        self._hand, self._unread = await self._place.hand(), None
         watch = self._place.watch(self._hand)
         self._watch = asyncio.create_task(watch, name=f"disk {self._hand.id}")
 
@@ -161,10 +163,9 @@ class _Work:
 
     async def fill(self, listed: Sequence[str]) -> tuple[Failure, ...]:
         """Installs all at once, or else one by one those that can be. Raises `HandDied`."""
-        words = await self._install(listed)
-        if not words:
+        if not (words := await self._install(listed)):
             return ()
-        if len(listed) == 1 or words.startswith("the sandbox has no "):
+        if len(listed) == 1 or words == self._unread or words.startswith("the sandbox has no "):
             return tuple(Failure(SYSTEM, one, words) for one in listed)
         failures: list[Failure] = []
         there: list[str] = []
@@ -201,9 +202,10 @@ class _Work:
     async def _install(self, packages: Sequence[str]) -> str:
         """Why these cannot be installed; empty if they are."""
         began = self._clock.monotonic()
-        for step in (apt.refresh(variables.NETWORK), apt.install(packages, variables.NETWORK)):
-            if words := await self._run(step):
-                return words
+        if self._unread is None:
+            self._unread = await self._run(apt.refresh(variables.NETWORK))
+        if words := self._unread or await self._run(apt.install(packages, variables.NETWORK)):
+            return words
         seconds = round(self._clock.monotonic() - began, 3)
         _log.info("packages_installed", manager=SYSTEM, packages=[*packages], seconds=seconds)
         return ""

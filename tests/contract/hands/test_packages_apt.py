@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from services.hands.backends.docker.layers import LAYER
+from chassis.ids import new_id
+from services.hands.backends.docker.container import INSTALLATION
 from services.hands.domain.limits import MIB
+from services.hands.domain.recipe import Recipe
 from services.hands.packages.builder import Bounds
 from tests.doubles.apt_repository import AptRepository, apt_repository, lacking, with_apt
 from tests.doubles.docker_engine import IMAGE, Engine
@@ -24,11 +27,16 @@ STATUS = "grep -hE '^(Cap(Eff|Bnd)|NoNewPrivs|Seccomp):' /proc/self/status"
 NOSY = f"(id -u; {STATUS}; ls /sys/class/net /workspace /mnt/session; env) >/usr/share/nosy"
 
 
+CARGO = """to=/run/drover/packages/current/cargo/bin
+mkdir -p $to && cp /usr/bin/hello-one $to/ripgrep
+"""
+
+
 @pytest.fixture(scope="module")
 def repository() -> Iterator[AptRepository]:
     with apt_repository() as made:
         made.add("hello-one")
-        made.add("hello-two")
+        made.add("cargo", program=CARGO)
         made.add("nosy", script=NOSY)
         made.add("broken", script="echo it is not to be >&2; exit 3")
         made.add("greedy", script="head -c 64M /dev/zero >/usr/share/x; sleep 1000")
@@ -40,48 +48,51 @@ async def stage(
     docker_engine: Engine, repository: AptRepository, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[PackageStage]:
     kind = Sandboxes("docker", docker_engine.host)
-    async with package_stage(kind, tmp_path_factory.mktemp("packages")) as made:
+    async with package_stage(kind, tmp_path_factory.mktemp("packages"), spares=0) as made:
         made.index.files = repository.files
         yield made
 
 
 @pytest.fixture(scope="module")
-def image(docker_engine: Engine, repository: AptRepository, stage: PackageStage) -> str:
-    """The tests' image, with apt."""
+def recipe(docker_engine: Engine, repository: AptRepository, stage: PackageStage) -> Recipe:
+    """Packages for the tests' image with apt."""
     packed = with_apt(f"{stage.index.url}/apt", repository.key)
-    return docker_engine.add_to_image(IMAGE, packed, "test/with-apt")
+    image = docker_engine.add_to_image(IMAGE, packed, "test/with-apt")
+    return listing(image=image, apt=("hello-one=1.0.0", "cargo", "nosy"), cargo=("ripgrep",))
 
 
-def layers(engine: Engine) -> set[str]:
-    """All images that were made of others for packages, named or not."""
-    return set(engine.docker("images", "--quiet", "--filter", f"label={LAYER}").split())
+def layers(stage: PackageStage, engine: Engine) -> set[str]:
+    """All images that the hands have made of others, named or not."""
+    label = f"label={INSTALLATION}={stage.hands.backend._installation}"
+    return set(engine.docker("images", "--quiet", "--filter", label).split())
 
 
-async def test_system_packages_are_installed_once_for_all_sessions_of_an_environment(
-    stage: PackageStage, image: str
+async def test_system_packages_are_installed_once_and_before_those_of_other_managers(
+    stage: PackageStage, recipe: Recipe
 ) -> None:
-    recipe = listing(image=image, apt=("hello-one", "hello-two=1.0.0"))
     for session_id in ("sesn_1", "sesn_2"):
-        result = await stage.run("hello-one && hello-two", session_id=session_id, recipe=recipe)
-        assert text(result) == "hello from hello-one\nhello from hello-two"
+        result = await stage.run("hello-one && ripgrep", session_id=session_id, recipe=recipe)
+        assert text(result) == "hello from hello-one\nhello from hello-one"
         assert not result.errors
-    assert len([path for path in stage.index.asked if path.endswith(".deb")]) == 2
+    assert len([path for path in stage.index.asked if path.endswith(".deb")]) == 3
+    other = await stage.run("hello-one", session_id="sesn_3", recipe=Recipe(image=recipe.image))
+    assert "command not found" in text(other)
+
+
+async def test_sandboxes_are_as_any_other_and_only_their_image_is_another(
+    stage: PackageStage, recipe: Recipe
+) -> None:
     command = "id -u; touch /usr/x; find / -xdev -perm /6000; find /var/lib/apt/lists -type f"
     seen = text(await stage.run(command, session_id="sesn_1", recipe=recipe)).splitlines()
     assert seen[0] != "0"
     assert "Read-only file system" in seen[1]
     assert not [line for line in seen[2:] if line.startswith("/")]
-    other = listing(image=image, apt=("hello-one",))
-    result = await stage.run("hello-two", session_id="sesn_3", recipe=other)
-    assert "command not found" in text(result)
 
 
 async def test_installer_is_root_of_its_own_container_and_of_nothing_else(
-    stage: PackageStage, image: str
+    stage: PackageStage, recipe: Recipe
 ) -> None:
-    recipe = listing(image=image, apt=("nosy",))
-    result = await stage.run("cat /usr/share/nosy", session_id="sesn_4", recipe=recipe)
-    assert not result.errors, result.errors
+    result = await stage.run("cat /usr/share/nosy", session_id="sesn_1", recipe=recipe)
     lines = printed(result).splitlines()
     assert lines[0] == "0"
     held = dict(line.split(":\t") for line in lines[1:5])
@@ -89,88 +100,75 @@ async def test_installer_is_root_of_its_own_container_and_of_nothing_else(
     assert {int(held["CapEff"], 16), int(held["CapBnd"], 16)} == {0b11001011}
     assert (held["NoNewPrivs"], held["Seccomp"]) == ("1", "2")
     assert lines[5:11] == ["/mnt/session:", "", "/sys/class/net:", "lo", "", "/workspace:"]
-    assert not [line for line in lines if "PLACEHOLDER" in line.upper()]
 
 
 async def test_package_that_fails_is_named_and_the_others_are_there_until_it_is_mended(
-    stage: PackageStage, image: str, repository: AptRepository, docker_engine: Engine
+    stage: PackageStage, recipe: Recipe, repository: AptRepository, docker_engine: Engine
 ) -> None:
-    recipe = listing(image=image, apt=("broken", "hello-one", "nowhere", "hello-two"), npm=("x",))
-    result = await stage.run("hello-one && hello-two", session_id="sesn_5", recipe=recipe)
-    assert text(result) == "hello from hello-one\nhello from hello-two"
-    broken, nowhere, npm = result.errors
+    before = layers(stage, docker_engine)
+    asked = listing(image=recipe.image, apt=("broken", "hello-one", "nowhere"))
+    result = await stage.run("hello-one", session_id="sesn_5", recipe=asked)
+    assert text(result) == "hello from hello-one"
+    broken, nowhere = result.errors
+    assert broken.WhichOneof("error") == "unknown_error"
     assert "apt has not installed broken" in broken.message
     assert "it is not to be" in broken.message
     assert "Unable to locate package nowhere" in nowhere.message
-    assert "npm has not installed x" in npm.message
-    before = layers(docker_engine)
     repository.add("broken")
     repository.add("nowhere")
-    await stage.hands.executor.provision("sesn_5", 1, recipe)
-    result = await stage.run("broken && nowhere", session_id="sesn_5", recipe=recipe)
+    await stage.hands.executor.provision("sesn_5", 1, asked)
+    result = await stage.run("broken && nowhere", session_id="sesn_5", recipe=asked)
     assert printed(result) == "hello from broken\nhello from nowhere"
-    assert [one for one in result.errors if "apt" in one.message] == []
-    assert len(layers(docker_engine) | before) == len(before) + 1
-
-
-async def test_images_that_nobody_uses_are_removed_and_made_again_when_they_are(
-    stage: PackageStage, image: str, docker_engine: Engine
-) -> None:
-    recipe = listing(image=image, apt=("hello-one",))
-    await stage.run("hello-one", session_id="sesn_6", recipe=recipe)
-    packages, made = stage.hands.pool.packages, layers(docker_engine)
-    assert packages is not None
-    for session_id in [*stage.hands.pool.live()]:
-        await stage.hands.pool.release(session_id)
-    place = packages._shelf.directory
-    for path in place.glob("layer-*"):
-        os.utime(path, (0, 0))
-    packages._prune_at = 0.0
-    await packages.tend(())
-    assert made
-    assert not layers(docker_engine)
-    assert not [*place.glob("layer-*")]
-    result = await stage.run("hello-one", session_id="sesn_6", recipe=recipe)
-    assert printed(result) == "hello from hello-one"
-
-
-async def test_image_that_somebody_has_removed_is_made_again(
-    stage: PackageStage, image: str, docker_engine: Engine
-) -> None:
-    recipe, before = listing(image=image, apt=("hello-two",)), layers(docker_engine)
-    await stage.run("true", session_id="sesn_7", recipe=recipe)
-    await stage.hands.pool.release("sesn_7")
-    docker_engine.docker("rmi", "--force", *(layers(docker_engine) - before))
-    result = await stage.run("hello-two", session_id="sesn_8", recipe=recipe)
-    assert text(result) == "hello from hello-two"
+    assert not result.errors
+    assert len(layers(stage, docker_engine) - before) == 2  # the sandbox before it had the other
 
 
 @pytest.mark.parametrize(
-    ("bounds", "why"),
+    ("bounds", "more", "why"),
     [
-        (Bounds(seconds=3.0), "3 s are over (DROVER_HANDS_PACKAGES_SECONDS)"),
-        (Bounds(disk_bytes=32 * MIB), "more of the disk than DROVER_HANDS_PACKAGES_MIB"),
+        (Bounds(seconds=2.0), (), "2 s are over (DROVER_HANDS_PACKAGES_SECONDS)"),
+        (
+            Bounds(disk_bytes=32 * MIB),
+            ("hello-one",),
+            "more of the disk than DROVER_HANDS_PACKAGES_MIB",
+        ),
     ],
     ids=["time", "disk"],
 )
-async def test_what_takes_too_much_is_ended_and_no_image_is_made_of_it(
+async def test_what_takes_too_much_is_ended_and_no_image_is_made_of_it(  # noqa: PLR0917
+    stage: PackageStage,
+    recipe: Recipe,
     docker_engine: Engine,
-    repository: AptRepository,
-    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
     bounds: Bounds,
+    more: tuple[str, ...],
     why: str,
 ) -> None:
-    kind, place = Sandboxes("docker", docker_engine.host), tmp_path_factory.mktemp("bounded")
-    async with package_stage(kind, place, bounds) as stage:
-        stage.index.files = repository.files
-        packed = with_apt(f"{stage.index.url}/apt", repository.key)
-        image = docker_engine.add_to_image(IMAGE, packed, "test/bounded")
-        before = layers(docker_engine)
-        recipe = listing(image=image, apt=("greedy",))
-        result = await stage.run("echo on", session_id="sesn_1", recipe=recipe)
-        assert text(result) == "on"
-        (error,) = result.errors
-        assert error.message.endswith(why)
-        assert layers(docker_engine) == before
-        names = docker_engine.docker("ps", "--all", "--format", "{{.Image}}").split()
-        assert names.count(image) == 1  # the session's
+    packages: Any = stage.hands.pool.packages
+    monkeypatch.setattr(packages._layers._builder, "_bounds", bounds)
+    before, session_id = layers(stage, docker_engine), new_id("sesn")
+    asked = listing(image=recipe.image, apt=("greedy", *more))
+    result = await stage.run("echo on", session_id=session_id, recipe=asked)
+    assert text(result) == "on"
+    assert result.errors[0].message.endswith(why)
+    assert layers(stage, docker_engine) <= before
+    label = f"label={INSTALLATION}={stage.hands.backend._installation}"
+    there = docker_engine.docker("ps", "--all", "--filter", label, "--format", "{{.Names}}")
+    assert set(there.split()) == {f"drover-{hand.id}" for hand in stage.hands.pool.hands()}
+
+
+async def test_images_that_are_removed_are_made_again_and_those_that_nobody_uses_are_removed(
+    stage: PackageStage, recipe: Recipe, docker_engine: Engine
+) -> None:
+    for session_id in [*stage.hands.pool.live()]:
+        await stage.hands.pool.release(session_id)
+    docker_engine.docker("rmi", "--force", *layers(stage, docker_engine))
+    result = await stage.run("hello-one", session_id="sesn_6", recipe=recipe)
+    assert text(result) == "hello from hello-one"
+    await stage.hands.pool.release("sesn_6")
+    packages: Any = stage.hands.pool.packages
+    for path in packages._shelf.directory.iterdir():
+        os.utime(path, (0, 0))
+    await packages.tend(())
+    assert not layers(stage, docker_engine)
+    assert not [*packages._shelf.directory.iterdir()]
