@@ -19,7 +19,7 @@ from tests.simulation.run import simulate
 
 WHOLE = 2_000
 """Seeds of a whole soak; CI runs a share of them."""
-PARTS = 5
+PARTS = 2
 FIRST = 1
 ENOUGH = 100
 """Seeds within which a mistake must be found, and everything must have come about."""
