@@ -139,6 +139,28 @@ def test_whatever_is_weaker_is_noticed(change: dict[str, Any]) -> None:
     assert [text.split()[0] for text in found] == list(change)
 
 
+def test_container_that_installs_the_system_has_little_of_root_and_nothing_of_a_session() -> None:
+    place = Path("/data/hands/egress/hand_1")
+    spec = SandboxSpec(
+        *("hand_1", Volume(Path("/data/hands/packages"), 0), LIMITS),
+        way_out=WayOut(place, place / "ca-certificates.crt"),
+        installs_system=True,
+    )
+    config = told(spec=spec, user=0)
+    host = config["HostConfig"]
+    assert host["CapDrop"] == ["ALL"]
+    assert host["CapAdd"] == ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"]
+    assert host["SecurityOpt"] == ["no-new-privileges:true"]
+    assert (host["NetworkMode"], host["Privileged"]) == ("none", False)
+    assert host["MaskedPaths"] == told()["HostConfig"]["MaskedPaths"]
+    assert {mount["Target"] for mount in host["Mounts"]} == {"/run/agent", "/run/drover/egress"}
+    assert all(mount["ReadOnly"] for mount in host["Mounts"])
+    assert {"/workspace", "/mnt/session"} <= set(host["Tmpfs"])
+    assert not weaker(config, inspected(config, CapAdd=[f"CAP_{one}" for one in host["CapAdd"]]))
+    more = [*host["CapAdd"], "CAP_SYS_ADMIN"]
+    assert weaker(config, inspected(config, CapAdd=more)) == ['CapAdd is ["SYS_ADMIN"]']
+
+
 def test_other_user_and_mount_that_nobody_asked_for_are_noticed() -> None:
     config = told()
     shown = inspected(config)

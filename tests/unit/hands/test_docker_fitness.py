@@ -88,3 +88,13 @@ def test_image_that_would_bring_a_writable_volume_is_refused() -> None:
     with pytest.raises(BackendUnavailable, match="declares volumes"):
         check_image("db", {"Config": {"Volumes": {"/var/lib/db": {}}}})
     check_image("drover/sandbox", {"Config": {"Volumes": None}})
+
+
+def test_images_are_made_of_containers_only_where_the_engine_has_their_files() -> None:
+    assert not check(INFO, VERSION, SETTINGS).no_layers
+    own_kernel = check(INFO, VERSION, replace(SETTINGS, runtime="runsc"))
+    assert "runtime runsc" in own_kernel.no_layers
+    options = [*INFO["SecurityOptions"], "name=userns"]
+    assert (
+        "userns-remap" in check({**INFO, "SecurityOptions": options}, VERSION, SETTINGS).no_layers
+    )

@@ -1,0 +1,174 @@
+"""Images with packages of the system: who waits, who is replaced, and what counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from services.hands.backends.port import BackendUnavailable, Layer
+from services.hands.domain import apt
+from services.hands.domain import packages as domain
+from services.hands.domain.packages import Failure, Packages
+from services.hands.domain.recipe import Blueprint, Recipe
+from services.hands.packages.builder import Bounds, Terms
+from services.hands.packages.layered import Layered
+from services.hands.packages.shelf import Shelf
+from tests.unit.hands.conftest import STANDARD, HandSetClock
+
+JQ = Packages((("apt", ("jq",)),), "wrkspc_1")
+FAILED = Failure("apt", "jq", "E: no such thing")
+
+
+class Engine:
+    """Layers as an engine keeps them, and a builder that makes them once `gate` is open."""
+
+    def __init__(self, *outcomes: tuple[Failure, ...] | Exception) -> None:
+        self.outcomes = [*outcomes]
+        self.kept: dict[str, Layer] = {}
+        self.sessions: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def system(self, blueprint: Blueprint) -> str:
+        return f"sha256:{blueprint.image}"
+
+    async def layers(self, kind: str) -> Any:
+        assert kind == "docker"
+        return self
+
+    async def find(self, key: str) -> Layer | None:
+        return self.kept.get(key)
+
+    async def prune(self, keys: Collection[str]) -> None:
+        self.kept = {key: layer for key, layer in self.kept.items() if key in keys}
+
+    async def build(self, _: Any, key: str, _lists: Packages, session_id: str, _launch: Any) -> Any:
+        self.sessions.append(session_id)
+        await self.gate.wait()
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        note = json.dumps([[one.manager, one.package, one.words] for one in outcome])
+        self.kept[key] = Layer(f"sha256:layer-{len(self.sessions)}", note)
+        return self.kept[key], outcome
+
+
+@asynccontextmanager
+async def layered(directory: Path, engine: Engine) -> AsyncIterator[tuple[Layered, HandSetClock]]:
+    clock, shelf = HandSetClock(), Shelf(directory)
+    shelf.start()
+    terms = Terms(shelf, wait_seconds=0.05, bounds=Bounds(keep_seconds=60.0))
+    async with asyncio.TaskGroup() as tasks:
+        given = (terms, cast("Any", engine), cast("Any", engine), STANDARD)
+        yield Layered(*given, tasks=tasks, clock=clock), clock
+
+
+async def started(made: Layered, session_id: str = "sesn_1") -> Any:
+    """A hand as it would be started."""
+    blueprint = STANDARD.blueprint(Recipe("docker", "box", packages=JQ))
+    found, layering = await made.on(blueprint, session_id)
+    return SimpleNamespace(backend="docker", image=found.image, layering=layering)
+
+
+async def test_sandboxes_share_one_image(tmp_path: Path) -> None:
+    engine = Engine(())
+    async with layered(tmp_path, engine) as (made, _):
+        hands = await asyncio.gather(*(started(made, f"sesn_{number}") for number in range(3)))
+        assert {hand.image for hand in hands} == {"sha256:layer-1"}
+        assert all(made.settled(hand) for hand in hands)
+        assert not any(made.outdated(hand) for hand in hands)
+    assert engine.sessions == ["sesn_0"]
+    async with layered(tmp_path, engine) as (made, _):  # the next process
+        assert (await started(made)).image == "sha256:layer-1"
+    assert engine.sessions == ["sesn_0"]
+
+
+async def test_sandbox_that_was_started_without_is_outdated_once_the_image_is_there(
+    tmp_path: Path,
+) -> None:
+    engine = Engine(())
+    engine.gate.clear()
+    async with layered(tmp_path, engine) as (made, _):
+        early = await started(made)
+        assert (early.image, early.layering.pending) == ("box", True)
+        assert not made.outdated(early)
+        assert not made.settled(early)
+        engine.gate.set()
+        assert await made.ready(early, JQ, "sesn_1", again=False) == ()
+        assert made.outdated(early)
+        after = await started(made)
+        assert (after.image, made.outdated(after)) == ("sha256:layer-1", False)
+
+
+async def test_what_failed_is_tried_again_after_a_pause_and_replaces_what_there_was(
+    tmp_path: Path,
+) -> None:
+    engine = Engine(BackendUnavailable("no network"), (FAILED,), ())
+    async with layered(tmp_path, engine) as (made, clock):
+        first = await started(made)
+        assert first.image == "box"
+        (failure,) = await made.ready(first, JQ, "sesn_1", again=True)
+        assert (failure.package, failure.words) == ("jq", "no network")
+        assert len(engine.sessions) == 1
+        for image, left in (("sha256:layer-2", (FAILED,)), ("sha256:layer-3", ())):
+            clock.seconds += 31
+            assert await made.ready(first, JQ, "sesn_1", again=True) == left
+            assert made.outdated(first)
+            first = await started(made)
+            assert first.image == image
+
+
+async def test_image_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
+    engine = Engine((), ())
+    async with layered(tmp_path, engine) as (made, _):
+        await started(made)
+        engine.kept.clear()
+        assert (await started(made)).image == "sha256:layer-2"
+
+
+async def test_only_images_whose_mark_is_gone_are_removed(tmp_path: Path) -> None:
+    engine = Engine(())
+    async with layered(tmp_path, engine) as (made, _):
+        hand = await started(made)
+        (mark,) = made.used([hand])
+        await made.pruned(["some other packages"])
+        assert engine.kept
+        (tmp_path / "packages" / mark).rmdir()
+        await made.pruned([mark])
+        assert not engine.kept
+
+
+async def test_end_of_the_service_ends_builds(tmp_path: Path) -> None:
+    engine = Engine(())
+    engine.gate.clear()
+    async with layered(tmp_path, engine) as (made, _):
+        hand = await started(made)
+        await made.close()
+        await made.ready(hand, JQ, "sesn_1", again=True)
+    assert engine.sessions == ["sesn_1"]
+
+
+def test_system_packages_are_dockers_alone() -> None:
+    asked = Packages((("apt", ("jq", "-o=x")), ("pip", ("numpy",))), "wrkspc_1")
+    failures, left = domain.refused(asked, "docker")
+    assert [one.package for one in failures] == ["-o=x"]
+    assert (left.system.lists, left.beside.lists) == ((("apt", ("jq",)),), (("pip", ("numpy",)),))
+    for kind in ("local", "kubernetes"):
+        _, left = domain.refused(asked, kind)
+        assert not left.system
+
+
+def test_apt_is_told_its_way_out_and_takes_packages_as_arguments() -> None:
+    network = {"http_proxy": "http://127.0.0.1:3128", "SSL_CERT_FILE": "/run/certificates"}
+    told = [*apt.install(["jq", "curl=1.0"], network).arguments]
+    assert told[0] == "apt-get"
+    assert told[-3:] == ["--", "jq", "curl=1.0"]
+    assert "--no-remove" in told
+    for step in (apt.refresh(network), apt.install(["jq"], network)):
+        assert "Acquire::http::Proxy=http://127.0.0.1:3128" in step.arguments
+        assert "Acquire::https::CaInfo=/run/certificates" in step.arguments
