@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.collecting import compile_share, without_garbage
 from tests.doubles import kubernetes_cluster
 from tests.doubles.docker_engine import Engine, lacking, one_for_all, reserved, shared_engine
 from tests.doubles.kubernetes_cluster import Cluster as KubernetesCluster
@@ -29,7 +29,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # Of several processes this is the first, whose environment the others have.
     config.stash[_WHOLE_RUN] = whole_run = ExitStack()
     whole_run.enter_context(one_for_all())
-    compile_share(config)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -38,8 +37,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    with without_garbage():
+    """Next to nothing that is imported or collected is garbage: it is not searched meanwhile."""
+    gc.disable()
+    try:
         return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,7 +17,7 @@ from storage.prepared import Prepared
 from tests.doubles.session_events import said
 from tests.doubles.session_rows import REF, create, stamped, state
 
-SHORT, LONG = 100, 30_000
+SHORT, LONG = 100, 100_000
 pytestmark = pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
 
 TYPES = ("user.message", "agent.message", "agent.tool_use", "agent.tool_result")
