@@ -6,18 +6,22 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from drover.event.v1.content_pb2 import ContentBlock
 from services.hands.backends.port import BackendUnavailable, Layer
 from services.hands.domain import apt
 from services.hands.domain import packages as domain
 from services.hands.domain.packages import Failure, Packages
 from services.hands.domain.recipe import Blueprint, Recipe
+from services.hands.hand import Reply
 from services.hands.packages.builder import Bounds, Terms
 from services.hands.packages.layered import Layered
 from services.hands.packages.shelf import Shelf
+from services.hands.packages.system import SystemBuilder
 from tests.unit.hands.conftest import STANDARD, HandSetClock
 
 JQ = Packages((("apt", ("jq",)),), "wrkspc_1")
@@ -151,6 +155,63 @@ async def test_end_of_the_service_ends_builds(tmp_path: Path) -> None:
         await made.close()
         await made.ready(hand, JQ, "sesn_1", again=True)
     assert engine.sessions == ["sesn_1"]
+
+
+class Installer:
+    """A sandbox in which these programs fail, each taking so many seconds of a clock."""
+
+    def __init__(self, clock: HandSetClock, seconds: float = 0.0, fails: str = "") -> None:
+        self.id, self.dead, self.ran, self.killed = "hand_1", asyncio.Event(), [], False
+        self.access = SimpleNamespace(ready=self.ready)
+        self._clock, self._seconds, self._fails = clock, seconds, fails
+
+    def assign(self, session_id: str) -> None:
+        assert session_id == "sesn_1"
+
+    async def ready(self) -> None:
+        """At once."""
+
+    async def run(self, _: str, call: Any) -> Reply:
+        self.ran.append(call.input["arguments"][-1])
+        self._clock.seconds += self._seconds
+        words = ContentBlock()
+        words.text.text = "E: no"
+        failed = self._fails in call.input["arguments"]
+        return Reply((words,), is_error=failed, cancelled=False, duration=timedelta())
+
+    async def kill(self, _: str) -> None:
+        self.killed = True
+        self.dead.set()
+
+
+async def built(tmp_path: Path, *listed: str, **given: Any) -> tuple[Installer, Any]:
+    clock, shelf = HandSetClock(), Shelf(tmp_path)
+    shelf.start()
+    made = SystemBuilder(Terms(shelf, bounds=Bounds(seconds=10.0)), clock=cast("Any", clock))
+    installer, engine = Installer(clock, **given), Engine()
+
+    async def launch(*_: Any) -> Any:
+        return installer
+
+    packages = Packages((("apt", listed),), "wrkspc_1")
+    outcome = await made.build(cast("Any", engine), "key", packages, "sesn_1", launch)
+    assert installer.killed
+    return installer, outcome
+
+
+async def test_installing_that_takes_too_long_comes_to_nothing(tmp_path: Path) -> None:
+    installer, (layer, failures) = await built(tmp_path, "jq", "curl", seconds=6.0, fails="jq")
+    assert layer is None
+    assert [one.package for one in failures] == ["jq", "curl"]
+    assert {one.words for one in failures} == {"10 s are over (DROVER_HANDS_PACKAGES_SECONDS)"}
+    assert installer.ran == ["update", "curl"]
+
+
+async def test_indexes_that_cannot_be_read_are_read_once(tmp_path: Path) -> None:
+    installer, (layer, failures) = await built(tmp_path, "jq", "curl", fails="update")
+    assert layer is None
+    assert [(one.package, one.words) for one in failures] == [("jq", "E: no"), ("curl", "E: no")]
+    assert installer.ran == ["update"]
 
 
 def test_system_packages_are_dockers_alone() -> None:
