@@ -209,10 +209,13 @@ class Pool:
 
         `Hand.problems` tells of what failed, which is tried once more with `again`. Raises nothing.
         """
-        waits = [self.mounts.ready(where, hand, again=again)]
-        if self.packages is not None:
+        waits = []
+        if not self.mounts.settled(where, hand):
+            waits.append(self.mounts.ready(where, hand, again=again))
+        if self.packages is not None and hand.packages:
             waits.append(self.packages.ready(where, hand, again=again))
-        await asyncio.gather(*waits)
+        if waits:
+            await asyncio.gather(*waits)
 
     async def release(self, where: str) -> None:
         """Ends a hand, whatever it does. No process of it is left afterwards."""

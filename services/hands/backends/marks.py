@@ -30,11 +30,12 @@ class Marks:
         }
         # Not fsynced: what it names does not outlive a crash of the machine either.
         path = self.directory / f"{hand_id}.json"
+        content = json.dumps(mark).encode("ascii")
         try:
-            path.write_text(json.dumps(mark), encoding="ascii")
+            path.write_bytes(content)
         except FileNotFoundError:
             self.directory.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(mark), encoding="ascii")
+            path.write_bytes(content)
 
     def remove(self, hand_id: str) -> None:
         """The sandbox has ended."""

@@ -29,19 +29,25 @@ class ProcessId:
 def identify(pid: int) -> ProcessId | None:
     """The process that has the number now; None if there is none."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        stat = _read(f"/proc/{pid}/stat")
     except OSError:
         return None
-    return ProcessId(pid, int(stat.rpartition(")")[2].split()[_START_TIME]))
+    return ProcessId(pid, int(stat.rpartition(b")")[2].split()[_START_TIME]))
 
 
 def children(pid: int) -> tuple[int, ...]:
     """Numbers of the direct children of a process that has one thread."""
     try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+        text = _read(f"/proc/{pid}/task/{pid}/children")
     except OSError:  # it has ended, or the kernel was built without these files
         return tuple(_children_by_search(pid))
     return tuple(map(int, text.split()))
+
+
+def _read(path: str) -> bytes:
+    """A file of /proc."""
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123  # at a third of the cost
+        return file.readall()
 
 
 def _children_by_search(parent: int) -> Iterator[int]:
