@@ -18,6 +18,8 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW: Final = 0x7FFF0000
 _EPERM: Final = 0x00050000 | errno.EPERM
 _ENOSYS: Final = 0x00050000 | errno.ENOSYS
+# As a kernel without that family says: what adds users goes on without the kernel's audit then.
+_NO_FAMILY: Final = 0x00050000 | errno.EAFNOSUPPORT
 _NEW_NAMESPACES: Final = (
     0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 )
@@ -108,7 +110,8 @@ def program(machine: str | None = None) -> bytes | None:
     terminal = [step for number in _TERMINAL_INPUT for step in _return_if(_EQUAL, number, _EPERM)]
     steps += _when(architecture.ioctl, [_step(_LOAD, _ARG1), *terminal])
     allowed = [step for family in _FAMILIES for step in _return_if(_EQUAL, family, _ALLOW)]
-    steps += _when(architecture.socket, [_step(_LOAD, _ARG0), *allowed, _step(_RETURN, _EPERM)])
+    none = _step(_RETURN, _NO_FAMILY)
+    steps += _when(architecture.socket, [_step(_LOAD, _ARG0), *allowed, none])
     return b"".join([*steps, _step(_RETURN, _ALLOW)])
 
 

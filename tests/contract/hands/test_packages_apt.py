@@ -36,7 +36,7 @@ def repository() -> Iterator[AptRepository]:
     with apt_repository() as made:
         made.add("hello-one")
         made.add("cargo", program=CARGO)
-        made.add("nosy", script=NOSY)
+        made.add("nosy", script=f"groupadd bar || exit 1; {NOSY}")
         made.add("broken", script="echo it is not to be >&2; exit 3")
         made.add("greedy", script="head -c 64M /dev/zero >/usr/share/x; sleep 1000")
         yield made
