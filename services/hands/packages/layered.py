@@ -128,10 +128,7 @@ class Layered:
             return
         for key in keys:
             self._states.pop(key, None)
-        try:
-            await self._prune(await self._layers(WITH_ROOT))
-        except (BackendUnavailable, OSError) as error:
-            _log.warning("images_not_pruned", reason=str(error))
+        await self._prune(WITH_ROOT)
 
     async def close(self) -> None:
         """Ends the builds that are under way, with their sandboxes."""
@@ -148,9 +145,14 @@ class Layered:
             raise BackendUnavailable(f"{kind} sandboxes have no images of their own making")
         return layers
 
-    async def _prune(self, layers: Layers) -> None:
-        there = await asyncio.to_thread(self._terms.shelf.keys)
-        await layers.prune({name.removeprefix(_MARK) for name in there if name.startswith(_MARK)})
+    async def _prune(self, kind: str) -> None:
+        """Removes the images that have no directory. Raises nothing: those that count are there."""
+        try:
+            there = await asyncio.to_thread(self._terms.shelf.keys)
+            marks = {name.removeprefix(_MARK) for name in there if name.startswith(_MARK)}
+            await (await self._layers(kind)).prune(marks)
+        except (BackendUnavailable, OSError) as error:
+            _log.warning("images_not_pruned", reason=str(error))
 
     async def _look(self, kind: str, key: str, state: _State) -> None:
         """Finds what an earlier process has made, and what somebody has removed since."""
@@ -195,7 +197,7 @@ class Layered:
                 launch = _Launch(self._starter, blueprint)
                 layer, failures = await self._builder.build(layers, key, wanted, session_id, launch)
                 state.image, state.failures = layer.image if layer else "", failures
-                await self._prune(layers)
+                await self._prune(kind)
         except (BackendUnavailable, OSError) as error:
             state.failures = _kept(before, wanted, str(error))
         except Exception:  # noqa: BLE001  # whatever it is, the other environments go on

@@ -124,12 +124,14 @@ class _Place:
             with suppress(BackendUnavailable):  # an engine that is away takes it along
                 await self.check(hand)
 
-    async def check(self, hand: Hand) -> None:
-        """Looks once. Raises `BackendUnavailable`."""
+    async def check(self, hand: Hand, *, copied: bool = False) -> None:
+        """Looks once, before it is `copied` into an image if so. Raises `BackendUnavailable`."""
+        size = await self.layers.size(hand.id)
         system = os.statvfs(self.directory)
-        if await self.layers.size(hand.id) > self.bounds.disk_bytes:
+        free = system.f_bavail * system.f_frsize - (size if copied else 0)
+        if size > self.bounds.disk_bytes:
             await hand.kill("it takes more of the disk than DROVER_HANDS_PACKAGES_MIB")
-        elif system.f_bavail * system.f_frsize < self.bounds.free_bytes:
+        elif free < self.bounds.free_bytes:
             await hand.kill("the disk is almost full")
 
 
@@ -165,7 +167,8 @@ class _Work:
         """Installs all at once, or else one by one those that can be. Raises `HandDied`."""
         if not (words := await self._install(listed)):
             return ()
-        if len(listed) == 1 or words == self._unread or words.startswith("the sandbox has no "):
+        all_alike = {self._unread, self._late}
+        if len(listed) == 1 or words in all_alike or words.startswith("the sandbox has no "):
             return tuple(Failure(SYSTEM, one, words) for one in listed)
         failures: list[Failure] = []
         there: list[str] = []
@@ -175,7 +178,8 @@ class _Work:
                 failures.append(Failure(SYSTEM, one, alone))
             else:
                 there.append(one)
-        await self._mend(there)
+        if there:
+            await self._mend(there)
         return tuple(failures)
 
     async def tidy(self) -> str:
@@ -186,14 +190,16 @@ class _Work:
                 raise BackendUnavailable(words)
         if self._hand is None:
             raise BackendUnavailable("the sandbox that installs packages has ended")
-        await self._place.check(self._hand)
+        await self._place.check(self._hand, copied=True)
         if self._hand.dead.is_set():  # what is kept is within its bounds
             await self._run(apt.AUDIT)
         return self._hand.id
 
     async def _mend(self, there: Sequence[str]) -> None:
         """Begins anew with what is there already, if anything is half installed."""
-        if await self._run(apt.AUDIT):
+        if words := await self._run(apt.AUDIT):
+            if words == self._late:  # a new one could not be used either
+                raise BackendUnavailable(words)
             await self.end()
             await self.begin()
             if there and (words := await self._install(there)):

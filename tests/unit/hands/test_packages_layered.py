@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -11,13 +12,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from drover.event.v1.content_pb2 import ContentBlock
+from services.hands.backends.docker.backend import DockerBackend
+from services.hands.backends.docker.container import HAND
+from services.hands.backends.docker.layers import LAYER, DockerLayers
+from services.hands.backends.docker.settings import EngineSettings
 from services.hands.backends.port import BackendUnavailable, Layer
 from services.hands.domain import apt
 from services.hands.domain import packages as domain
 from services.hands.domain.packages import Failure, Packages
 from services.hands.domain.recipe import Blueprint, Recipe
-from services.hands.hand import Reply
+from services.hands.hand import HandDied, Reply
 from services.hands.packages.builder import Bounds, Terms
 from services.hands.packages.layered import Layered
 from services.hands.packages.shelf import Shelf
@@ -26,6 +33,7 @@ from tests.unit.hands.conftest import STANDARD, HandSetClock
 
 JQ = Packages((("apt", ("jq",)),), "wrkspc_1")
 FAILED = Failure("apt", "jq", "E: no such thing")
+SHORT = Bounds(seconds=10.0)
 
 
 class Engine:
@@ -37,6 +45,8 @@ class Engine:
         self.sessions: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
+        self.away = False
+        self.written = 0
 
     async def system(self, blueprint: Blueprint) -> str:
         return f"sha256:{blueprint.image}"
@@ -48,7 +58,17 @@ class Engine:
     async def find(self, key: str) -> Layer | None:
         return self.kept.get(key)
 
+    async def size(self, _: str) -> int:
+        return self.written
+
+    async def keep(self, key: str, hand_id: str, note: str) -> Layer:
+        assert hand_id == "hand_1"
+        self.kept[key] = Layer("sha256:kept", note)
+        return self.kept[key]
+
     async def prune(self, keys: Collection[str]) -> None:
+        if self.away:
+            raise BackendUnavailable("the engine did not answer")
         self.kept = {key: layer for key, layer in self.kept.items() if key in keys}
 
     async def build(self, _: Any, key: str, _lists: Packages, session_id: str, _launch: Any) -> Any:
@@ -127,6 +147,16 @@ async def test_what_failed_is_tried_again_after_a_pause_and_replaces_what_there_
             assert first.image == image
 
 
+async def test_image_counts_though_the_engine_removes_no_others(tmp_path: Path) -> None:
+    engine = Engine(())
+    engine.away = True
+    async with layered(tmp_path, engine) as (made, _):
+        hand = await started(made)
+        assert hand.image == "sha256:layer-1"
+        assert await made.ready(hand, JQ, "sesn_1", again=False) == ()
+        assert made.settled(hand)
+
+
 async def test_image_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
     engine = Engine((), ())
     async with layered(tmp_path, engine) as (made, _):
@@ -164,6 +194,7 @@ class Installer:
         self.id, self.dead, self.ran, self.killed = "hand_1", asyncio.Event(), [], False
         self.access = SimpleNamespace(ready=self.ready)
         self._clock, self._seconds, self._fails = clock, seconds, fails
+        self.launches = 0
 
     def assign(self, session_id: str) -> None:
         assert session_id == "sesn_1"
@@ -172,6 +203,8 @@ class Installer:
         """At once."""
 
     async def run(self, _: str, call: Any) -> Reply:
+        if self.dead.is_set():
+            raise HandDied("it was killed")
         self.ran.append(call.input["arguments"][-1])
         self._clock.seconds += self._seconds
         words = ContentBlock()
@@ -184,13 +217,18 @@ class Installer:
         self.dead.set()
 
 
-async def built(tmp_path: Path, *listed: str, **given: Any) -> tuple[Installer, Any]:
+async def built(
+    tmp_path: Path, *listed: str, bounds: Bounds = SHORT, written: int = 0, **given: Any
+) -> tuple[Installer, Any]:
     clock, shelf = HandSetClock(), Shelf(tmp_path)
     shelf.start()
-    made = SystemBuilder(Terms(shelf, bounds=Bounds(seconds=10.0)), clock=cast("Any", clock))
+    made = SystemBuilder(Terms(shelf, bounds=bounds), clock=cast("Any", clock))
     installer, engine = Installer(clock, **given), Engine()
+    engine.written = written
 
     async def launch(*_: Any) -> Any:
+        installer.launches += 1
+        assert installer.launches == 1  # nothing is half installed here
         return installer
 
     packages = Packages((("apt", listed),), "wrkspc_1")
@@ -205,6 +243,48 @@ async def test_installing_that_takes_too_long_comes_to_nothing(tmp_path: Path) -
     assert [one.package for one in failures] == ["jq", "curl"]
     assert {one.words for one in failures} == {"10 s are over (DROVER_HANDS_PACKAGES_SECONDS)"}
     assert installer.ran == ["update", "curl"]
+
+
+async def test_time_that_ends_package_by_package_starts_no_more_sandboxes(tmp_path: Path) -> None:
+    listed = ("jq", *(f"more-{number}" for number in range(20)))
+    with pytest.raises(BackendUnavailable, match="10 s are over"):
+        await built(tmp_path, *listed, seconds=3.0, fails="jq")
+
+
+async def test_image_is_made_only_where_the_disk_has_room_for_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = SimpleNamespace(f_bavail=100, f_frsize=1)
+    monkeypatch.setattr(os, "statvfs", lambda _: free)
+    bounds = Bounds(seconds=10.0, free_bytes=50)
+    _, (layer, failures) = await built(tmp_path, "jq", bounds=bounds, written=50)
+    assert (layer.image, failures) == ("sha256:kept", ())
+    with pytest.raises(BackendUnavailable, match="ended"):
+        await built(tmp_path, "jq", bounds=bounds, written=51)
+
+
+async def test_only_images_of_the_installations_own_names_are_removed() -> None:
+    labels = {LAYER: "old"}
+    images = [
+        ("sha256:1", labels, ["drover-packages-me:old"]),
+        ("sha256:2", labels, ["company/sandbox:1"]),
+        ("sha256:3", {LAYER: "kept"}, ["drover-packages-me:kept"]),
+        ("sha256:4", {LAYER: "kept"}, []),
+        ("sha256:5", labels, ["<none>:<none>"]),
+        ("sha256:6", {}, []),
+    ]
+    removed: list[str] = []
+
+    class There:
+        async def images(self, label: str) -> Any:
+            assert label.endswith("=me")
+            return images
+
+        async def remove_image(self, name: str) -> None:
+            removed.append(name)
+
+    await DockerLayers(cast("Any", There()), "me").prune({"kept"})
+    assert removed == ["sha256:1", "sha256:4", "sha256:5"]
 
 
 async def test_indexes_that_cannot_be_read_are_read_once(tmp_path: Path) -> None:
@@ -233,3 +313,22 @@ def test_apt_is_told_its_way_out_and_takes_packages_as_arguments() -> None:
     for step in (apt.refresh(network), apt.install(["jq"], network)):
         assert "Acquire::http::Proxy=http://127.0.0.1:3128" in step.arguments
         assert "Acquire::https::CaInfo=/run/certificates" in step.arguments
+
+
+async def test_container_that_somebody_runs_from_such_an_image_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    removed: list[str] = []
+
+    class There:
+        async def labelled(self, _: str) -> Any:
+            return [("theirs", {HAND: ""}), ("left", {HAND: "hand_0"}), ("older", {})]
+
+        async def remove(self, name: str) -> None:
+            removed.append(name)
+
+    backend = DockerBackend(tmp_path, EngineSettings("unix:///nowhere", "box"))
+    await backend.close()
+    backend._engine = cast("Any", There())
+    await backend._sweep()
+    assert removed == ["left", "older"]

@@ -144,7 +144,8 @@ class DockerBackend:
         """Removes the installation's containers that no sandbox of this process is in."""
         label = f"{container.INSTALLATION}={self._installation}"
         for container_id, labels in await self._engine.labelled(label):
-            if labels.get(container.HAND) not in self._live:
+            # Without a hand's id it is somebody's, run from an image that was made of packages.
+            if labels.get(container.HAND) not in {"", *self._live}:
                 _log.warning("leftover_container_removed", container=container_id)
                 await self._engine.remove(container_id)
 

@@ -62,6 +62,8 @@ class DockerLayers:
             key = labels.get(LAYER)
             if key is None or (key in keys and self._name(key) in names):
                 continue
+            if any(not name.startswith((self._name(""), "<none>")) for name in names):
+                continue  # somebody's own, made of one of these: it has their labels
             with suppress(EngineRefused):  # a sandbox has it still
                 await self._engine.remove_image(image_id)
                 _log.info("image_pruned", key=key, image=image_id)
