@@ -95,6 +95,7 @@ def test_sandboxes_have_one_way_out_which_leads_to_no_part_of_the_stack(
         "DROVER_METRICS_LISTEN": "127.0.0.1:9100",
         "DROVER_EGRESS_OWN_ADDRESSES": "10.0.0.1:3000",
         "DROVER_HANDS_DATABASE_URL": "postgresql://user:secret@10.0.0.2,10.0.0.3:6432/drover",
+        "DROVER_SESSION_DATABASE_URL": "postgresql://user:secret@[::2]:6432/drover",
     }
     made = plan.orders(Installation(tmp_path), SHELL | given, Secret("drv_client"))
     orders = {order.name: order.environment for order in made}
@@ -104,7 +105,7 @@ def test_sandboxes_have_one_way_out_which_leads_to_no_part_of_the_stack(
     text = orders["vault_proxy"]["DROVER_EGRESS_OWN_ADDRESSES"]
     own = text.split(",")
     assert "secret" not in text
-    assert {"10.0.0.2:5432", "10.0.0.3:6432"} <= {*own}
+    assert {"10.0.0.2:5432", "10.0.0.3:6432", "[::2]:6432"} <= {*own}
     assert {"10.0.0.1:3000", "127.0.0.1:8080", "127.0.0.1:9100", "127.0.0.1:9106"} <= {*own}
     assert not any(
         "DROVER_EGRESS_LISTEN" in orders[name] for name in orders.keys() - {"vault_proxy"}
