@@ -33,6 +33,7 @@ def _get(proxy: str, bundle: str) -> Sequence[str]:
         "Acquire::Retries": "2",
         "Acquire::Languages": "none",
         "APT::Update::Error-Mode": "any",
+        "APT::Cmd::Pattern-Only": "true",  # a name that is none is no expression that finds others
         "APT::Color": "0",
         "Dpkg::Use-Pty": "0",
     }

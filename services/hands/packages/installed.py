@@ -60,6 +60,7 @@ class Installed:
         *,
         tasks: asyncio.TaskGroup,
         clock: Clock,
+        room: asyncio.Semaphore | None = None,
         layers: Layered | None = None,
     ) -> None:
         self._terms = terms
@@ -70,7 +71,7 @@ class Installed:
         self._tasks = tasks
         self._clock = clock
         self._states: dict[str, _State] = {}
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._room = room or asyncio.Semaphore(_AT_ONCE)
         self._layers = layers
         self._prune_at = 0.0
         self._closed = False
@@ -235,11 +236,13 @@ def installed(
     ids: IdSource,
 ) -> Installed:
     """The packages beside the system, and those of it."""
-    layers = Layered(
-        terms, SystemBuilder(terms, clock=clock), starter, standard, tasks=tasks, clock=clock
-    )
+    room = asyncio.Semaphore(_AT_ONCE)
+    system = SystemBuilder(terms, clock=clock)
+    layers = Layered(terms, system, starter, standard, tasks=tasks, clock=clock, room=room)
     builder = Builder(terms, workspaces, clock=clock, ids=ids)
-    return Installed(terms, builder, starter, standard, tasks=tasks, clock=clock, layers=layers)
+    return Installed(
+        terms, builder, starter, standard, tasks=tasks, clock=clock, room=room, layers=layers
+    )
 
 
 class _Launch:

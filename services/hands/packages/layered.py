@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from services.hands.seats import Starter
 
 _MARK: Final = "layer-"
-_AT_ONCE: Final = 2
 
 _log = structlog.get_logger("hands.packages")
 
@@ -48,7 +47,10 @@ class _State:
 
 
 class Layered:
-    """The images of one machine. `tasks` owns the builds, one at a time for each key."""
+    """The images of one machine. `tasks` owns the builds, one at a time for each key.
+
+    Each is made in the `room` that all who install have.
+    """
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class Layered:
         *,
         tasks: asyncio.TaskGroup,
         clock: Clock,
+        room: asyncio.Semaphore,
     ) -> None:
         self._terms = terms
         self._builder = builder
@@ -67,7 +70,7 @@ class Layered:
         self._tasks = tasks
         self._clock = clock
         self._states: dict[str, _State] = {}
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._room = room
         self._closed = False
 
     async def on(self, blueprint: Blueprint, session_id: str) -> tuple[Blueprint, Layering]:

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles import soak
-
 REPOSITORY = Path(__file__).parents[3]
 USER = 64001
 # Binds Python, its packages and the repository to where any user may go: they may all be in root's
@@ -45,7 +43,6 @@ def _files(patterns: Iterable[str]) -> list[str]:
     return [str(path.relative_to(REPOSITORY)) for path in found]
 
 
-# The attacks again as that user are part of the long run: as root they are tried every time.
 SUITES = {
     "contract": ("tests/contract/hands/test_backend.py", "tests/contract/hands/test_tools.py"),
     "reach": ("tests/adversarial/sandbox/test_s0[145789]_*.py",),
@@ -55,11 +52,10 @@ SUITES = {
     ),
     "bombs": ("tests/adversarial/sandbox/test_s06_*.py", "tests/fault/test_f7_*.py"),
 }
-WANTED = list(SUITES)[: None if soak.share(1) >= 1 else 1]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the suite itself runs as an ordinary user")
-@pytest.mark.parametrize("suite", [SUITES[name] for name in WANTED], ids=WANTED)
+@pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
 def test_suite_passes_as_an_ordinary_user(suite: tuple[str, ...], place: Path) -> None:
     program = Path(os.path.realpath(sys.executable)).relative_to(sys.base_prefix)
     repository, site, work = place / "repository", place / "site", place / "work"

@@ -28,7 +28,7 @@ OF_ONE = {
     "go": ("fmt", "./...", "example.com/../x@v1", "example.com/x@v1@v2", "example.com//x"),
     "gem": ("a:>=1", "a:b:c"),
     "cargo": ("a@", "serde/derive"),
-    "apt": ("A", "a/testing"),
+    "apt": ("A", "a/testing", "curl-"),
 }
 
 

@@ -89,7 +89,7 @@ async def layered(directory: Path, engine: Engine) -> AsyncIterator[tuple[Layere
     terms = Terms(shelf, wait_seconds=0.05, bounds=Bounds(keep_seconds=60.0))
     async with asyncio.TaskGroup() as tasks:
         given = (terms, cast("Any", engine), cast("Any", engine), STANDARD)
-        yield Layered(*given, tasks=tasks, clock=clock), clock
+        yield Layered(*given, tasks=tasks, clock=clock, room=asyncio.Semaphore(2)), clock
 
 
 async def started(made: Layered, session_id: str = "sesn_1") -> Any:

@@ -84,7 +84,7 @@ class DockerBackend:
         try:
             started = await self._run(f"drover-{spec.hand_id}", config, image)
             limits = dict(spec.limits.resource_limits(grouped=True))
-            if spec.volume.owner is None or not self._settings.runtime:
+            if spec.volume.owner is None or not machine.own_kernel:
                 # It would count all processes of that user on this host, another installation's or
                 # a person's too. The control group counts the container's alone.
                 limits.pop("NPROC")

@@ -44,12 +44,14 @@ class Machine:
 
     `swap_limits`: the kernel bounds swap. `sockets`: a sandbox can connect to a unix socket of the
     host that is mounted into it. `no_layers`: why no images are made of its containers.
+    `own_kernel`: each container has one, which counts its processes.
     """
 
     processors: int
     swap_limits: bool
     sockets: bool = True
     no_layers: str = ""
+    own_kernel: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ def check(info: Mapping[str, Any], version: Mapping[str, Any], settings: EngineS
         bool(info.get("SwapLimit")),
         sockets,
         _no_layers(runtimes, settings.runtime, options),
+        _own_kernel(runtimes.get(settings.runtime) or {}, settings.runtime),
     )
 
 
