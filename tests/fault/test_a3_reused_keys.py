@@ -16,7 +16,7 @@ from tests.fault.workers import a_key, polled, self_hosted
 
 KEYS = "/v1/environments/{environment_id}/keys"
 ITEM = "/v1/environments/{environment_id}/work/{work_id}"
-# What needs the vault proxy, which these stacks go without (tests/e2e: vaults and repositories).
+# What needs the vault proxy, which these stacks go without: test_a3_vaults_and_resources.py has it.
 ELSEWHERE = ("/v1/vaults", "/v1/sessions/{session_id}/resources")
 SAMPLES: dict[str, Callable[[Ground], tuple[str, Any] | tuple[str, Any, str]]] = {
     "POST /v1/agents": lambda _: ("/v1/agents", {"model": "m", "name": "n"}),
