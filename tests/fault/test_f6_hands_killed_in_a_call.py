@@ -68,8 +68,10 @@ def test_sandbox_killed_in_a_call_gives_an_error_and_the_next_call_a_fresh_one(
     before = stack.pid("hands")
 
     def kill() -> None:
-        ours = [pid for pid in below(before) if b"sleep\x00607" in _command(pid)]
-        assert ours
+        def sleeps() -> bool:
+            return any(b"sleep\x00607" in _command(pid) for pid in below(before))
+
+        stack.wait_for(sleeps, "what the command runs last")
         for pid in below(before):
             if b"bwrap" in _command(pid) or b"/run/agent" in _command(pid):
                 with suppress(ProcessLookupError):  # it went with another
