@@ -33,13 +33,14 @@ _SAVED_SECONDS: Final = 1.0
 async def measure(report: Report, *, scale: float) -> None:
     """Both databases, one after the other."""
     with running_cluster() as cluster:
-        for name, url in (("SQLite", ""), ("PostgreSQL", cluster.new_database())):
+        # One for each stack: the keys of what a database keeps lie with the stack's data.
+        for name, database in (("SQLite", str), ("PostgreSQL", cluster.new_database)):
             rounds = max(5, int(20 * scale))
-            async with _opened(url) as long:
+            async with _opened(database()) as long:
                 await _slices(report, long, name, rounds=max(20, int(200 * scale)))
                 await _warm_turns(report, long, name, rounds=rounds)
             # As every brain is to a session that another one had.
-            async with _opened(url, DROVER_STATE_CACHE_BYTES="0") as long:
+            async with _opened(database(), DROVER_STATE_CACHE_BYTES="0") as long:
                 await _cold_turns(report, long, name, rounds=rounds)
 
 
