@@ -251,3 +251,10 @@ def _error(message: str) -> pb.SessionError:
     )
     error.unknown_error.SetInParent()
     return error
+
+
+def kept(there: tuple[Failure, ...] | None, wanted: Packages, words: str) -> tuple[Failure, ...]:
+    """What is missing when nothing new has come of it: what was before, or all there is."""
+    if there is not None:
+        return there
+    return tuple(Failure(manager, ", ".join(listed), words) for manager, listed in wanted.lists)

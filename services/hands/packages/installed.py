@@ -202,12 +202,12 @@ class Installed:
                 _log.info("packages_begin", managers=[one for one, _ in wanted.lists], **about)
                 state.failures = await self._builder.build(key, wanted, session_id, launch)
         except BackendUnavailable as error:
-            state.failures = _kept(there, wanted, str(error))
+            state.failures = domain.kept(there, wanted, str(error))
         except OSError as error:
-            state.failures = _kept(there, wanted, error.strerror or str(error))
+            state.failures = domain.kept(there, wanted, error.strerror or str(error))
         except Exception:  # noqa: BLE001  # whatever it is, the other environments go on
             _log.exception("packages_broken", **about)
-            state.failures = _kept(there, wanted, "the service's log says why")
+            state.failures = domain.kept(there, wanted, "the service's log says why")
         finally:
             state.again_at = self._clock.monotonic() + self._terms.again_seconds
             state.under_way = None
@@ -216,13 +216,6 @@ class Installed:
                 what = {"manager": one.manager, "package": one.package}
                 _log.warning("package_not_installed", **what, **about)
             _log.info("packages_end", seconds=seconds, **about)
-
-
-def _kept(there: tuple[Failure, ...] | None, wanted: Packages, words: str) -> tuple[Failure, ...]:
-    """Nothing new has come of it: what was there is there still, or nothing is."""
-    if there is not None:
-        return there
-    return tuple(Failure(manager, ", ".join(listed), words) for manager, listed in wanted.lists)
 
 
 def installed(

@@ -15,7 +15,7 @@ import structlog
 
 from catalogue.packages import WITH_ROOT
 from services.hands.backends.port import BackendUnavailable
-from services.hands.domain.packages import Failure, Layering
+from services.hands.domain.packages import Layering, kept
 from services.hands.domain.recipe import Recipe
 from services.hands.packages.system import failures_of
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from chassis.clock import Clock
     from services.hands.backends.port import Layers, Volume
-    from services.hands.domain.packages import Packages
+    from services.hands.domain.packages import Failure, Packages
     from services.hands.domain.recipe import Blueprint, Standard
     from services.hands.hand import Hand
     from services.hands.packages.builder import Terms
@@ -202,10 +202,10 @@ class Layered:
                 state.image, state.failures = layer.image if layer else "", failures
                 await self._prune(kind)
         except (BackendUnavailable, OSError) as error:
-            state.failures = _kept(before, wanted, str(error))
+            state.failures = kept(before, wanted, str(error))
         except Exception:  # noqa: BLE001  # whatever it is, the other environments go on
             _log.exception("packages_broken", **about)
-            state.failures = _kept(before, wanted, "the service's log says why")
+            state.failures = kept(before, wanted, "the service's log says why")
         finally:
             state.again_at = self._clock.monotonic() + self._terms.again_seconds
             state.under_way = None
@@ -214,13 +214,6 @@ class Layered:
                 what = {"manager": one.manager, "package": one.package}
                 _log.warning("package_not_installed", **what, **about)
             _log.info("packages_end", seconds=seconds, **about)
-
-
-def _kept(before: tuple[Failure, ...] | None, wanted: Packages, words: str) -> tuple[Failure, ...]:
-    """Nothing new has come of it."""
-    if before is not None:
-        return before
-    return tuple(Failure(manager, ", ".join(listed), words) for manager, listed in wanted.lists)
 
 
 class _Launch:
