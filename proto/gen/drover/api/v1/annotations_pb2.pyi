@@ -61,12 +61,15 @@ class MethodRules(_message.Message):
     BETA_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     BY_HAND_FIELD_NUMBER: _builtins.int
+    OTHER_BETA_FIELD_NUMBER: _builtins.int
     beta: _builtins.str
     """Value of the `anthropic-beta` header without which the route answers 404."""
     by_hand: _builtins.bool
     """The route is served by hand-written gateway code (streams, uploads,
     downloads): it is in the OpenAPI description, but not transcoded.
     """
+    other_beta: _builtins.str
+    """Another value that will do in place of `beta`. A request with both is refused."""
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[Global___KeyKind.ValueType]:
         """Kinds of key that may call. Empty means API keys only."""
@@ -77,10 +80,11 @@ class MethodRules(_message.Message):
         beta: _builtins.str = ...,
         keys: _abc.Iterable[Global___KeyKind.ValueType] | None = ...,
         by_hand: _builtins.bool = ...,
+        other_beta: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beta", b"beta", "by_hand", b"by_hand", "keys", b"keys"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beta", b"beta", "by_hand", b"by_hand", "keys", b"keys", "other_beta", b"other_beta"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

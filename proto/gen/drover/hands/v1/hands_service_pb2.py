@@ -28,10 +28,11 @@ from drover.environment.v1 import environment_pb2 as drover_dot_environment_dot_
 from drover.event.v1 import content_pb2 as drover_dot_event_dot_v1_dot_content__pb2
 from drover.event.v1 import mcp_tool_pb2 as drover_dot_event_dot_v1_dot_mcp__tool__pb2
 from drover.event.v1 import session_event_pb2 as drover_dot_event_dot_v1_dot_session__event__pb2
+from drover.hands.v1 import mounts_pb2 as drover_dot_hands_dot_v1_dot_mounts__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#drover/hands/v1/hands_service.proto\x12\x0f\x64rover.hands.v1\x1a\x1a\x64rover/agent/v1/tool.proto\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\'drover/environment/v1/environment.proto\x1a\x1d\x64rover/event/v1/content.proto\x1a\x1e\x64rover/event/v1/mcp_tool.proto\x1a#drover/event/v1/session_event.proto\x1a\x1egoogle/protobuf/duration.proto\"\xd6\x01\n\x10ProvisionRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\x1c\n\ngeneration\x18\x02 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12=\n\x0b\x65nvironment\x18\x03 \x01(\x0b\x32(.drover.environment.v1.EnvironmentConfig\x12\x33\n\x04hand\x18\x04 \x01(\tB%\xaa\x8b&!\x12\x1f\"\x1d^([a-z0-9][a-z0-9_-]{0,62})?$\"\x84\x01\n\x11ProvisionResponse\x12\x0f\n\x07hand_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x02 \x01(\t\x12\x10\n\x08\x65xisting\x18\x03 \x01(\x08\x12\x0c\n\x04hand\x18\x04 \x01(\t\x12-\n\x06\x65rrors\x18\x05 \x03(\x0b\x32\x1d.drover.event.v1.SessionError\"\xeb\x02\n\x0e\x45xecuteRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\x1c\n\x07\x63\x61ll_id\x18\x02 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\x12\x1c\n\ngeneration\x18\x03 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x19\n\x04name\x18\x04 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\x12\r\n\x05input\x18\x05 \x01(\t\x12=\n\x0b\x65nvironment\x18\x06 \x01(\x0b\x32(.drover.environment.v1.EnvironmentConfig\x12\x33\n\x04hand\x18\x07 \x01(\tB%\xaa\x8b&!\x12\x1f\"\x1d^([a-z0-9][a-z0-9_-]{0,62})?$\x12\"\n\x0fmcp_server_name\x18\x08 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\xff\x01\x12)\n\x03web\x18\t \x01(\x0b\x32\x1c.drover.agent.v1.WebSettings\"\xec\x01\n\x0f\x45xecuteResponse\x12.\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x1d.drover.event.v1.ContentBlock\x12\x10\n\x08is_error\x18\x02 \x01(\x08\x12)\n\x07verdict\x18\x03 \x01(\x0e\x32\x18.drover.hands.v1.Verdict\x12+\n\x08\x64uration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08replayed\x18\x05 \x01(\x08\x12-\n\x06\x65rrors\x18\x06 \x03(\x0b\x32\x1d.drover.event.v1.SessionError\"F\n\rFollowRequest\x12\x35\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1f.drover.hands.v1.ExecuteRequestB\x06\xaa\x8b&\x02\x08\x01\"y\n\x0e\x46ollowResponse\x12)\n\x06output\x18\x01 \x01(\x0b\x32\x17.drover.hands.v1.OutputH\x00\x12\x32\n\x06result\x18\x02 \x01(\x0b\x32 .drover.hands.v1.ExecuteResponseH\x00\x42\x08\n\x06update\"-\n\x06Output\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x15\n\rdropped_bytes\x18\x02 \x01(\x03\"v\n\rCancelRequest\x12\x1f\n\nsession_id\x18\x01 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\x12\x1c\n\ngeneration\x18\x02 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12&\n\x08\x63\x61ll_ids\x18\x03 \x03(\tB\x14\xaa\x8b&\x10\"\x0e\x08\x01\x10\xe8\x07\"\x07\x12\x05\x08\x01\x10\x80\x01\"\x10\n\x0e\x43\x61ncelResponse\"\xa4\x01\n\x0eReleaseRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\r\n\x05purge\x18\x02 \x01(\x08\x12\x1c\n\ngeneration\x18\x03 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x33\n\x04hand\x18\x04 \x01(\tB%\xaa\x8b&!\x12\x1f\"\x1d^([a-z0-9][a-z0-9_-]{0,62})?$\"\x11\n\x0fReleaseResponse\"\xa4\x02\n\x0fHandOverRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\x1c\n\ngeneration\x18\x02 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x33\n\x04hand\x18\x03 \x01(\tB%\xaa\x8b&!\x12\x1f\"\x1d^([a-z0-9][a-z0-9_-]{0,62})?$\x12\x33\n\rto_session_id\x18\x04 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\x1f\n\rto_generation\x18\x05 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x36\n\x07to_hand\x18\x06 \x01(\tB%\xaa\x8b&!\x12\x1f\"\x1d^([a-z0-9][a-z0-9_-]{0,62})?$\"#\n\x10HandOverResponse\x12\x0f\n\x07hand_id\x18\x01 \x01(\t\"\x8a\x01\n\x10ListToolsRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\x1c\n\ngeneration\x18\x02 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12&\n\x10mcp_server_names\x18\x03 \x03(\tB\x0c\xaa\x8b&\x08\"\x06\x08\x01\x10\x14\x18\x01\"G\n\x11ListToolsResponse\x12\x32\n\x07servers\x18\x01 \x03(\x0b\x32!.drover.hands.v1.McpServerOutcome\"\x82\x01\n\x10McpServerOutcome\x12\x17\n\x0fmcp_server_name\x18\x01 \x01(\t\x12\'\n\x05tools\x18\x02 \x03(\x0b\x32\x18.drover.event.v1.McpTool\x12,\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1d.drover.event.v1.SessionError*\x82\x01\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x15\n\x11VERDICT_COMPLETED\x10\x01\x12\x15\n\x11VERDICT_CANCELLED\x10\x02\x12\x1b\n\x17VERDICT_OUTCOME_UNKNOWN\x10\x03\x12\x13\n\x0fVERDICT_NOT_RUN\x10\x04\x32\xbb\x04\n\x0cHandsService\x12R\n\tProvision\x12!.drover.hands.v1.ProvisionRequest\x1a\".drover.hands.v1.ProvisionResponse\x12L\n\x07\x45xecute\x12\x1f.drover.hands.v1.ExecuteRequest\x1a .drover.hands.v1.ExecuteResponse\x12K\n\x06\x46ollow\x12\x1e.drover.hands.v1.FollowRequest\x1a\x1f.drover.hands.v1.FollowResponse0\x01\x12I\n\x06\x43\x61ncel\x12\x1e.drover.hands.v1.CancelRequest\x1a\x1f.drover.hands.v1.CancelResponse\x12L\n\x07Release\x12\x1f.drover.hands.v1.ReleaseRequest\x1a .drover.hands.v1.ReleaseResponse\x12O\n\x08HandOver\x12 .drover.hands.v1.HandOverRequest\x1a!.drover.hands.v1.HandOverResponse\x12R\n\tListTools\x12!.drover.hands.v1.ListToolsRequest\x1a\".drover.hands.v1.ListToolsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#drover/hands/v1/hands_service.proto\x12\x0f\x64rover.hands.v1\x1a\x1a\x64rover/agent/v1/tool.proto\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\'drover/environment/v1/environment.proto\x1a\x1d\x64rover/event/v1/content.proto\x1a\x1e\x64rover/event/v1/mcp_tool.proto\x1a#drover/event/v1/session_event.proto\x1a\x1c\x64rover/hands/v1/mounts.proto\x1a\x1egoogle/protobuf/duration.proto\"\xff\x01\n\x10ProvisionRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\x1c\n\ngeneration\x18\x02 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12=\n\x0b\x65nvironment\x18\x03 \x01(\x0b\x32(.drover.environment.v1.EnvironmentConfig\x12\x33\n\x04hand\x18\x04 \x01(\tB%\xaa\x8b&!\x12\x1f\"\x1d^([a-z0-9][a-z0-9_-]{0,62})?$\x12\'\n\x06mounts\x18\x05 \x01(\x0b\x32\x17.drover.hands.v1.Mounts\"\x84\x01\n\x11ProvisionResponse\x12\x0f\n\x07hand_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x02 \x01(\t\x12\x10\n\x08\x65xisting\x18\x03 \x01(\x08\x12\x0c\n\x04hand\x18\x04 \x01(\t\x12-\n\x06\x65rrors\x18\x05 \x03(\x0b\x32\x1d.drover.event.v1.SessionError\"\x94\x03\n\x0e\x45xecuteRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\x1c\n\x07\x63\x61ll_id\x18\x02 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\x12\x1c\n\ngeneration\x18\x03 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x19\n\x04name\x18\x04 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\x12\r\n\x05input\x18\x05 \x01(\t\x12=\n\x0b\x65nvironment\x18\x06 \x01(\x0b\x32(.drover.environment.v1.EnvironmentConfig\x12\x33\n\x04hand\x18\x07 \x01(\tB%\xaa\x8b&!\x12\x1f\"\x1d^([a-z0-9][a-z0-9_-]{0,62})?$\x12\"\n\x0fmcp_server_name\x18\x08 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\xff\x01\x12)\n\x03web\x18\t \x01(\x0b\x32\x1c.drover.agent.v1.WebSettings\x12\'\n\x06mounts\x18\n \x01(\x0b\x32\x17.drover.hands.v1.Mounts\"\x9f\x02\n\x0f\x45xecuteResponse\x12.\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x1d.drover.event.v1.ContentBlock\x12\x10\n\x08is_error\x18\x02 \x01(\x08\x12)\n\x07verdict\x18\x03 \x01(\x0e\x32\x18.drover.hands.v1.Verdict\x12+\n\x08\x64uration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08replayed\x18\x05 \x01(\x08\x12-\n\x06\x65rrors\x18\x06 \x03(\x0b\x32\x1d.drover.event.v1.SessionError\x12\x31\n\x0c\x66ound_skills\x18\x07 \x03(\x0b\x32\x1b.drover.hands.v1.FoundSkill\"F\n\rFollowRequest\x12\x35\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1f.drover.hands.v1.ExecuteRequestB\x06\xaa\x8b&\x02\x08\x01\"y\n\x0e\x46ollowResponse\x12)\n\x06output\x18\x01 \x01(\x0b\x32\x17.drover.hands.v1.OutputH\x00\x12\x32\n\x06result\x18\x02 \x01(\x0b\x32 .drover.hands.v1.ExecuteResponseH\x00\x42\x08\n\x06update\"-\n\x06Output\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x15\n\rdropped_bytes\x18\x02 \x01(\x03\"v\n\rCancelRequest\x12\x1f\n\nsession_id\x18\x01 \x01(\tB\x0b\xaa\x8b&\x07\x08\x01\x12\x03\x10\x80\x01\x12\x1c\n\ngeneration\x18\x02 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12&\n\x08\x63\x61ll_ids\x18\x03 \x03(\tB\x14\xaa\x8b&\x10\"\x0e\x08\x01\x10\xe8\x07\"\x07\x12\x05\x08\x01\x10\x80\x01\"\x10\n\x0e\x43\x61ncelResponse\"\xa4\x01\n\x0eReleaseRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\r\n\x05purge\x18\x02 \x01(\x08\x12\x1c\n\ngeneration\x18\x03 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x33\n\x04hand\x18\x04 \x01(\tB%\xaa\x8b&!\x12\x1f\"\x1d^([a-z0-9][a-z0-9_-]{0,62})?$\"\x11\n\x0fReleaseResponse\"\xa4\x02\n\x0fHandOverRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\x1c\n\ngeneration\x18\x02 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x33\n\x04hand\x18\x03 \x01(\tB%\xaa\x8b&!\x12\x1f\"\x1d^([a-z0-9][a-z0-9_-]{0,62})?$\x12\x33\n\rto_session_id\x18\x04 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\x1f\n\rto_generation\x18\x05 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12\x36\n\x07to_hand\x18\x06 \x01(\tB%\xaa\x8b&!\x12\x1f\"\x1d^([a-z0-9][a-z0-9_-]{0,62})?$\"#\n\x10HandOverResponse\x12\x0f\n\x07hand_id\x18\x01 \x01(\t\"\x8a\x01\n\x10ListToolsRequest\x12\x30\n\nsession_id\x18\x01 \x01(\tB\x1c\xaa\x8b&\x18\x08\x01\x12\x14\x10\x80\x01\"\x0f^[A-Za-z0-9_]+$\x12\x1c\n\ngeneration\x18\x02 \x01(\x03\x42\x08\xaa\x8b&\x04\x1a\x02\x08\x00\x12&\n\x10mcp_server_names\x18\x03 \x03(\tB\x0c\xaa\x8b&\x08\"\x06\x08\x01\x10\x14\x18\x01\"G\n\x11ListToolsResponse\x12\x32\n\x07servers\x18\x01 \x03(\x0b\x32!.drover.hands.v1.McpServerOutcome\"\x82\x01\n\x10McpServerOutcome\x12\x17\n\x0fmcp_server_name\x18\x01 \x01(\t\x12\'\n\x05tools\x18\x02 \x03(\x0b\x32\x18.drover.event.v1.McpTool\x12,\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1d.drover.event.v1.SessionError*\x82\x01\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x15\n\x11VERDICT_COMPLETED\x10\x01\x12\x15\n\x11VERDICT_CANCELLED\x10\x02\x12\x1b\n\x17VERDICT_OUTCOME_UNKNOWN\x10\x03\x12\x13\n\x0fVERDICT_NOT_RUN\x10\x04\x32\xbb\x04\n\x0cHandsService\x12R\n\tProvision\x12!.drover.hands.v1.ProvisionRequest\x1a\".drover.hands.v1.ProvisionResponse\x12L\n\x07\x45xecute\x12\x1f.drover.hands.v1.ExecuteRequest\x1a .drover.hands.v1.ExecuteResponse\x12K\n\x06\x46ollow\x12\x1e.drover.hands.v1.FollowRequest\x1a\x1f.drover.hands.v1.FollowResponse0\x01\x12I\n\x06\x43\x61ncel\x12\x1e.drover.hands.v1.CancelRequest\x1a\x1f.drover.hands.v1.CancelResponse\x12L\n\x07Release\x12\x1f.drover.hands.v1.ReleaseRequest\x1a .drover.hands.v1.ReleaseResponse\x12O\n\x08HandOver\x12 .drover.hands.v1.HandOverRequest\x1a!.drover.hands.v1.HandOverResponse\x12R\n\tListTools\x12!.drover.hands.v1.ListToolsRequest\x1a\".drover.hands.v1.ListToolsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -88,40 +89,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTTOOLSREQUEST'].fields_by_name['generation']._serialized_options = b'\252\213&\004\032\002\010\000'
   _globals['_LISTTOOLSREQUEST'].fields_by_name['mcp_server_names']._loaded_options = None
   _globals['_LISTTOOLSREQUEST'].fields_by_name['mcp_server_names']._serialized_options = b'\252\213&\010\"\006\010\001\020\024\030\001'
-  _globals['_VERDICT']._serialized_start=2493
-  _globals['_VERDICT']._serialized_end=2623
-  _globals['_PROVISIONREQUEST']._serialized_start=291
-  _globals['_PROVISIONREQUEST']._serialized_end=505
-  _globals['_PROVISIONRESPONSE']._serialized_start=508
-  _globals['_PROVISIONRESPONSE']._serialized_end=640
-  _globals['_EXECUTEREQUEST']._serialized_start=643
-  _globals['_EXECUTEREQUEST']._serialized_end=1006
-  _globals['_EXECUTERESPONSE']._serialized_start=1009
-  _globals['_EXECUTERESPONSE']._serialized_end=1245
-  _globals['_FOLLOWREQUEST']._serialized_start=1247
-  _globals['_FOLLOWREQUEST']._serialized_end=1317
-  _globals['_FOLLOWRESPONSE']._serialized_start=1319
-  _globals['_FOLLOWRESPONSE']._serialized_end=1440
-  _globals['_OUTPUT']._serialized_start=1442
-  _globals['_OUTPUT']._serialized_end=1487
-  _globals['_CANCELREQUEST']._serialized_start=1489
-  _globals['_CANCELREQUEST']._serialized_end=1607
-  _globals['_CANCELRESPONSE']._serialized_start=1609
-  _globals['_CANCELRESPONSE']._serialized_end=1625
-  _globals['_RELEASEREQUEST']._serialized_start=1628
-  _globals['_RELEASEREQUEST']._serialized_end=1792
-  _globals['_RELEASERESPONSE']._serialized_start=1794
-  _globals['_RELEASERESPONSE']._serialized_end=1811
-  _globals['_HANDOVERREQUEST']._serialized_start=1814
-  _globals['_HANDOVERREQUEST']._serialized_end=2106
-  _globals['_HANDOVERRESPONSE']._serialized_start=2108
-  _globals['_HANDOVERRESPONSE']._serialized_end=2143
-  _globals['_LISTTOOLSREQUEST']._serialized_start=2146
-  _globals['_LISTTOOLSREQUEST']._serialized_end=2284
-  _globals['_LISTTOOLSRESPONSE']._serialized_start=2286
-  _globals['_LISTTOOLSRESPONSE']._serialized_end=2357
-  _globals['_MCPSERVEROUTCOME']._serialized_start=2360
-  _globals['_MCPSERVEROUTCOME']._serialized_end=2490
-  _globals['_HANDSSERVICE']._serialized_start=2626
-  _globals['_HANDSSERVICE']._serialized_end=3197
+  _globals['_VERDICT']._serialized_start=2656
+  _globals['_VERDICT']._serialized_end=2786
+  _globals['_PROVISIONREQUEST']._serialized_start=321
+  _globals['_PROVISIONREQUEST']._serialized_end=576
+  _globals['_PROVISIONRESPONSE']._serialized_start=579
+  _globals['_PROVISIONRESPONSE']._serialized_end=711
+  _globals['_EXECUTEREQUEST']._serialized_start=714
+  _globals['_EXECUTEREQUEST']._serialized_end=1118
+  _globals['_EXECUTERESPONSE']._serialized_start=1121
+  _globals['_EXECUTERESPONSE']._serialized_end=1408
+  _globals['_FOLLOWREQUEST']._serialized_start=1410
+  _globals['_FOLLOWREQUEST']._serialized_end=1480
+  _globals['_FOLLOWRESPONSE']._serialized_start=1482
+  _globals['_FOLLOWRESPONSE']._serialized_end=1603
+  _globals['_OUTPUT']._serialized_start=1605
+  _globals['_OUTPUT']._serialized_end=1650
+  _globals['_CANCELREQUEST']._serialized_start=1652
+  _globals['_CANCELREQUEST']._serialized_end=1770
+  _globals['_CANCELRESPONSE']._serialized_start=1772
+  _globals['_CANCELRESPONSE']._serialized_end=1788
+  _globals['_RELEASEREQUEST']._serialized_start=1791
+  _globals['_RELEASEREQUEST']._serialized_end=1955
+  _globals['_RELEASERESPONSE']._serialized_start=1957
+  _globals['_RELEASERESPONSE']._serialized_end=1974
+  _globals['_HANDOVERREQUEST']._serialized_start=1977
+  _globals['_HANDOVERREQUEST']._serialized_end=2269
+  _globals['_HANDOVERRESPONSE']._serialized_start=2271
+  _globals['_HANDOVERRESPONSE']._serialized_end=2306
+  _globals['_LISTTOOLSREQUEST']._serialized_start=2309
+  _globals['_LISTTOOLSREQUEST']._serialized_end=2447
+  _globals['_LISTTOOLSRESPONSE']._serialized_start=2449
+  _globals['_LISTTOOLSRESPONSE']._serialized_end=2520
+  _globals['_MCPSERVEROUTCOME']._serialized_start=2523
+  _globals['_MCPSERVEROUTCOME']._serialized_end=2653
+  _globals['_HANDSSERVICE']._serialized_start=2789
+  _globals['_HANDSSERVICE']._serialized_end=3360
 # @@protoc_insertion_point(module_scope)

@@ -9,6 +9,7 @@ from drover.environment.v1 import environment_pb2 as _environment_pb2
 from drover.event.v1 import content_pb2 as _content_pb2
 from drover.event.v1 import mcp_tool_pb2 as _mcp_tool_pb2
 from drover.event.v1 import session_event_pb2 as _session_event_pb2
+from drover.hands.v1 import mounts_pb2 as _mounts_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
@@ -73,6 +74,7 @@ class ProvisionRequest(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     HAND_FIELD_NUMBER: _builtins.int
+    MOUNTS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     generation: _builtins.int
     """The caller's lease generation. Older than the highest seen is refused with
@@ -85,6 +87,10 @@ class ProvisionRequest(_message.Message):
     def environment(self) -> _environment_pb2.EnvironmentConfig:
         """The recipe. Unset means a `cloud` environment with defaults."""
 
+    @_builtins.property
+    def mounts(self) -> _mounts_pb2.Mounts:
+        """What is brought into it. Files that came or went since are brought or taken."""
+
     def __init__(
         self,
         *,
@@ -92,10 +98,11 @@ class ProvisionRequest(_message.Message):
         generation: _builtins.int = ...,
         environment: _environment_pb2.EnvironmentConfig | None = ...,
         hand: _builtins.str = ...,
+        mounts: _mounts_pb2.Mounts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "mounts", b"mounts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "generation", b"generation", "hand", b"hand", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "generation", b"generation", "hand", b"hand", "mounts", b"mounts", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -156,6 +163,7 @@ class ExecuteRequest(_message.Message):
     HAND_FIELD_NUMBER: _builtins.int
     MCP_SERVER_NAME_FIELD_NUMBER: _builtins.int
     WEB_FIELD_NUMBER: _builtins.int
+    MOUNTS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     call_id: _builtins.str
     """The event id of the call, unique in the session."""
@@ -183,6 +191,10 @@ class ExecuteRequest(_message.Message):
         and only reads: it is run once more where nobody saw its end.
         """
 
+    @_builtins.property
+    def mounts(self) -> _mounts_pb2.Mounts:
+        """As in ProvisionRequest."""
+
     def __init__(
         self,
         *,
@@ -195,10 +207,11 @@ class ExecuteRequest(_message.Message):
         hand: _builtins.str = ...,
         mcp_server_name: _builtins.str = ...,
         web: _tool_pb2.WebSettings | None = ...,
+        mounts: _mounts_pb2.Mounts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "web", b"web"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "mounts", b"mounts", "web", b"web"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "environment", b"environment", "generation", b"generation", "hand", b"hand", "input", b"input", "mcp_server_name", b"mcp_server_name", "name", b"name", "session_id", b"session_id", "web", b"web"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "environment", b"environment", "generation", b"generation", "hand", b"hand", "input", b"input", "mcp_server_name", b"mcp_server_name", "mounts", b"mounts", "name", b"name", "session_id", b"session_id", "web", b"web"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -216,6 +229,7 @@ class ExecuteResponse(_message.Message):
     DURATION_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
+    FOUND_SKILLS_FIELD_NUMBER: _builtins.int
     is_error: _builtins.bool
     verdict: Global___Verdict.ValueType
     replayed: _builtins.bool
@@ -230,6 +244,12 @@ class ExecuteResponse(_message.Message):
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_session_event_pb2.SessionError]:
         """What went wrong beside the call."""
 
+    @_builtins.property
+    def found_skills(self) -> _containers.RepeatedCompositeFieldContainer[_mounts_pb2.FoundSkill]:
+        """Skills that were found in the workspace when it was made, `.claude/skills/*/SKILL.md`
+        of it and of the repositories in it: told once, with the first call's result.
+        """
+
     def __init__(
         self,
         *,
@@ -239,10 +259,11 @@ class ExecuteResponse(_message.Message):
         duration: _duration_pb2.Duration | None = ...,
         replayed: _builtins.bool = ...,
         errors: _abc.Iterable[_session_event_pb2.SessionError] | None = ...,
+        found_skills: _abc.Iterable[_mounts_pb2.FoundSkill] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "duration", b"duration", "errors", b"errors", "is_error", b"is_error", "replayed", b"replayed", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "duration", b"duration", "errors", b"errors", "found_skills", b"found_skills", "is_error", b"is_error", "replayed", b"replayed", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
