@@ -84,8 +84,9 @@ class FileServiceServicer:
     """
 
     def UploadFile(self, request_iterator, context):
-        """Stores a file. The first message is its header, all others are pieces of its
-        bytes. Nothing is there of a file whose stream breaks off, or that is refused.
+        """Stores a file. The first message is its header, the last one says that it is
+        complete, all others are pieces of its bytes. Nothing is there of a file whose
+        stream breaks off, or that is refused.
         Over 500 MB is refused with REQUEST_TOO_LARGE, over the workspace's quota with
         INVALID_ARGUMENT and error_code `storage_quota_exceeded`.
         """

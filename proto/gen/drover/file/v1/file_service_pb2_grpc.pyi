@@ -36,8 +36,9 @@ class FileServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FileServiceAsyncStub: ...
     UploadFile: _grpc.StreamUnaryMultiCallable[_file_service_pb2.UploadFileRequest, _file_service_pb2.UploadFileResponse]
-    """Stores a file. The first message is its header, all others are pieces of its
-    bytes. Nothing is there of a file whose stream breaks off, or that is refused.
+    """Stores a file. The first message is its header, the last one says that it is
+    complete, all others are pieces of its bytes. Nothing is there of a file whose
+    stream breaks off, or that is refused.
     Over 500 MB is refused with REQUEST_TOO_LARGE, over the workspace's quota with
     INVALID_ARGUMENT and error_code `storage_quota_exceeded`.
     """
@@ -75,8 +76,9 @@ class FileServiceAsyncStub(FileServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     UploadFile: _aio.StreamUnaryMultiCallable[_file_service_pb2.UploadFileRequest, _file_service_pb2.UploadFileResponse]  # type: ignore[assignment]
-    """Stores a file. The first message is its header, all others are pieces of its
-    bytes. Nothing is there of a file whose stream breaks off, or that is refused.
+    """Stores a file. The first message is its header, the last one says that it is
+    complete, all others are pieces of its bytes. Nothing is there of a file whose
+    stream breaks off, or that is refused.
     Over 500 MB is refused with REQUEST_TOO_LARGE, over the workspace's quota with
     INVALID_ARGUMENT and error_code `storage_quota_exceeded`.
     """
@@ -117,8 +119,9 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_file_service_pb2.UploadFileRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_file_service_pb2.UploadFileResponse, _abc.Awaitable[_file_service_pb2.UploadFileResponse]]:
-        """Stores a file. The first message is its header, all others are pieces of its
-        bytes. Nothing is there of a file whose stream breaks off, or that is refused.
+        """Stores a file. The first message is its header, the last one says that it is
+        complete, all others are pieces of its bytes. Nothing is there of a file whose
+        stream breaks off, or that is refused.
         Over 500 MB is refused with REQUEST_TOO_LARGE, over the workspace's quota with
         INVALID_ARGUMENT and error_code `storage_quota_exceeded`.
         """
