@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from chassis.errors import CannotStartError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 
     from obstore.store import LocalStore, S3Store
 
@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 PIECE: Final = 8 * 1024 * 1024
 """Bytes of a part of an upload, and of one request for a part of an object."""
+SMALLEST_PIECE: Final = 5 * 1024 * 1024
+"""S3 takes no smaller part of an upload, but for the last."""
 _AT_ONCE: Final = 2
 _ABORT_SECONDS: Final = 1.5
 _PROBE: Final = "drover-probe"
@@ -51,7 +53,7 @@ class Objects(Protocol):
         """
         ...
 
-    def read(self, name: str, size: int) -> AsyncIterator[bytes]:
+    def read(self, name: str, size: int) -> AsyncGenerator[bytes, None]:
         """The first `size` bytes of an object, in pieces, the next one asked for ahead."""
         ...
 
@@ -64,9 +66,12 @@ class Objects(Protocol):
         ...
 
 
-def open_objects(url: str, environment: Mapping[str, str] | None = None) -> Objects:
+def open_objects(
+    url: str, environment: Mapping[str, str] | None = None, *, piece: int = PIECE
+) -> Objects:
     """The store at `file:///directory` or `s3://bucket/prefix`; asks it nothing yet.
 
+    `piece`, `SMALLEST_PIECE` or more, bounds the memory that each upload and each reading takes.
     S3's endpoint, region and credentials come from `environment`, by their usual names (`AWS_…`).
     Raises `CannotStartError`.
     """
@@ -74,14 +79,14 @@ def open_objects(url: str, environment: Mapping[str, str] | None = None) -> Obje
     if parts.query or parts.fragment or "@" in parts.netloc:
         raise CannotStartError("a store's URL takes no credentials and no options")
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
-        return _directory(Path(unquote(parts.path)))
+        return _directory(Path(unquote(parts.path)), piece)
     if parts.scheme == "s3" and _BUCKET.fullmatch(parts.netloc):
         given = os.environ if environment is None else environment
-        return _bucket(parts.netloc, unquote(parts.path).strip("/"), given)
+        return _bucket(parts.netloc, unquote(parts.path).strip("/"), given, piece)
     raise CannotStartError("a store's URL must be file:///directory or s3://bucket/prefix")
 
 
-def _directory(root: Path) -> Objects:
+def _directory(root: Path, piece: int) -> Objects:
     from obstore.store import LocalStore
 
     try:
@@ -89,10 +94,10 @@ def _directory(root: Path) -> Objects:
     except OSError as error:
         msg = f"the directory {root} cannot be made: {error.strerror}"
         raise CannotStartError(msg) from error
-    return _Objects(LocalStore(root, automatic_cleanup=True), root)
+    return _Objects(LocalStore(root, automatic_cleanup=True), root, piece)
 
 
-def _bucket(bucket: str, prefix: str, environment: Mapping[str, str]) -> Objects:
+def _bucket(bucket: str, prefix: str, environment: Mapping[str, str], piece: int) -> Objects:
     from obstore.store import S3Store
 
     endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL", "")
@@ -118,43 +123,54 @@ def _bucket(bucket: str, prefix: str, environment: Mapping[str, str]) -> Objects
         },
         retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=30)},
     )
-    return _Objects(store, None)
+    return _Objects(store, None, piece)
 
 
 class _Objects:
     """`Objects` over the library; `root` where it is a directory of this machine."""
 
-    def __init__(self, store: LocalStore | S3Store, root: Path | None) -> None:
+    def __init__(self, store: LocalStore | S3Store, root: Path | None, piece: int) -> None:
         self._store = store
         self._root = root
+        self._size = piece
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
         from obstore import put_async
 
-        start = await _collected(pieces)
-        if len(start) < PIECE:
-            upload = put_async(self._store, name, bytes(start), use_multipart=False)
-            await _answered(upload)
+        start: list[bytes] = []
+        collected = 0
+        while collected < self._size:
+            try:
+                start.append(await anext(pieces))
+            except StopAsyncIteration:
+                upload = put_async(self._store, name, b"".join(start), use_multipart=False)
+                await _answered(upload)
+                break
+            collected += len(start[-1])
         else:
             await self._put_in_parts(name, start, pieces)
         if self._root is not None:
             await asyncio.to_thread(_make_durable, self._root, name)
 
-    async def _put_in_parts(self, name: str, start: bytearray, rest: AsyncIterator[bytes]) -> None:
+    async def _put_in_parts(
+        self, name: str, start: list[bytes], rest: AsyncIterator[bytes]
+    ) -> None:
         from obstore import put_async
 
         # The library aborts an upload whose pieces fail, but not one that is cancelled.
         stopped = False
 
         async def pieces() -> AsyncIterator[bytes]:
-            yield bytes(start)
+            start.reverse()
+            while start:  # each is let go of once it is given on
+                yield start.pop()
             async for piece in rest:
                 if stopped:
                     raise ObjectsAway("the upload was stopped")
                 yield piece
 
         upload = asyncio.ensure_future(
-            put_async(self._store, name, pieces(), chunk_size=PIECE, max_concurrency=_AT_ONCE)
+            put_async(self._store, name, pieces(), chunk_size=self._size, max_concurrency=_AT_ONCE)
         )
         try:
             await _answered(asyncio.shield(upload))
@@ -165,8 +181,8 @@ class _Objects:
                 upload.exception()
             raise
 
-    async def read(self, name: str, size: int) -> AsyncIterator[bytes]:
-        starts = range(0, size, PIECE)
+    async def read(self, name: str, size: int) -> AsyncGenerator[bytes, None]:
+        starts = range(0, size, self._size)
         ahead = self._piece(name, starts[0], size) if starts else None
         try:
             for start in starts:
@@ -174,8 +190,8 @@ class _Objects:
                     return
                 current, ahead = ahead, None
                 piece = await _answered(current)
-                if start + PIECE < size:
-                    ahead = self._piece(name, start + PIECE, size)
+                if start + self._size < size:
+                    ahead = self._piece(name, start + self._size, size)
                 yield bytes(piece)
         finally:
             if ahead is not None:
@@ -186,7 +202,7 @@ class _Objects:
     def _piece(self, name: str, start: int, size: int) -> asyncio.Future[bytes]:
         from obstore import get_range_async
 
-        length = min(PIECE, size - start)
+        length = min(self._size, size - start)
         asked: Any = get_range_async(self._store, name, start=start, length=length)
         future: asyncio.Future[bytes] = asyncio.ensure_future(asked)
         return future
@@ -209,17 +225,6 @@ class _Objects:
         await self.delete(name)
         if found != b"drover":
             raise ObjectsAway("it does not give back what was stored")
-
-
-async def _collected(pieces: AsyncIterator[bytes]) -> bytearray:
-    """What comes until it is a `PIECE` or more, or the end."""
-    collected = bytearray()
-    while len(collected) < PIECE:
-        try:
-            collected += await anext(pieces)
-        except StopAsyncIteration:
-            break
-    return collected
 
 
 async def _answered(answer: Awaitable[T]) -> T:

@@ -1,0 +1,1 @@
+"""Files in SQL, and their bytes in a store of objects."""

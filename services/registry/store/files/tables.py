@@ -1,0 +1,57 @@
+"""Tables of files."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, String, Table
+
+from services.registry.store.tables import METADATA
+
+# `object` is empty once the bytes are gone: the file has expired. `session_id` and `copy_of` are
+# empty for uploads; a session's copy has both, what it made only the first. `size` counts for the
+# quota where `counted`.
+FILES = Table(
+    "files",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("workspace_id", String, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("session_id", String, nullable=False),
+    Column("filename", String, nullable=False),
+    Column("copy_of", String, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("counted", Boolean, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("object", ForeignKey("objects.name")),
+    Column("definition", LargeBinary, nullable=False),
+    Index("files_newest", "workspace_id", "created_at", "id"),
+    Index("files_of_sessions", "session_id", "created_at", "id"),
+    Index("files_by_expiry", "expires_at"),
+    Index("files_by_object", "object"),
+)
+
+# The fence of what a session makes: one file of a name.
+Index(
+    "files_made",
+    FILES.c.session_id,
+    FILES.c.filename,
+    unique=True,
+    sqlite_where=(FILES.c.session_id != "") & (FILES.c.copy_of == ""),
+    postgresql_where=(FILES.c.session_id != "") & (FILES.c.copy_of == ""),
+)
+
+# The fence of a workspace's quota: what its files count for, in bytes.
+FILE_USAGE = Table(
+    "file_usage",
+    METADATA,
+    Column("workspace_id", String, primary_key=True),
+    Column("used", BigInteger, nullable=False),
+)
+
+# Sessions whose files were deleted: what comes for them after that is too late.
+ENDED_SESSIONS = Table(
+    "file_sessions_ended",
+    METADATA,
+    Column("session_id", String, primary_key=True),
+    Column("ended_at", BigInteger, nullable=False),
+    Index("file_sessions_by_end", "ended_at"),
+)
