@@ -26,8 +26,10 @@ if _version_not_supported:
 
 
 class ResourceServiceStub:
-    """What is mounted into a session's sandboxes: given when the session is
-    created, for its life. No answer holds a repository's token.
+    """What is mounted into a session's sandboxes. Repositories and memory stores are
+    given when the session is created, for its life; files come and go. A memory
+    store has no id here: it is listed, and nothing else. No answer holds a
+    repository's token.
     """
 
     def __init__(self, channel):
@@ -64,8 +66,10 @@ class ResourceServiceStub:
 
 
 class ResourceServiceServicer:
-    """What is mounted into a session's sandboxes: given when the session is
-    created, for its life. No answer holds a repository's token.
+    """What is mounted into a session's sandboxes. Repositories and memory stores are
+    given when the session is created, for its life; files come and go. A memory
+    store has no id here: it is listed, and nothing else. No answer holds a
+    repository's token.
     """
 
     def ListSessionResources(self, request, context):
@@ -91,16 +95,16 @@ class ResourceServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AddSessionResource(self, request, context):
-        """Adds a resource to a session that exists. Always refused: files are not part
-        of this release, and all others are given when the session is created.
+        """Adds a file to a session that exists: a copy of its own, which the answer
+        names. Refused for all others, and for a session that is archived.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSessionResource(self, request, context):
-        """Takes a resource from a session. Refused for repositories, which stay for the
-        session's life.
+        """Takes a file from a session, and deletes the session's copy. Refused for
+        repositories, and for a session that is archived.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,8 +147,10 @@ def add_ResourceServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ResourceService:
-    """What is mounted into a session's sandboxes: given when the session is
-    created, for its life. No answer holds a repository's token.
+    """What is mounted into a session's sandboxes. Repositories and memory stores are
+    given when the session is created, for its life; files come and go. A memory
+    store has no id here: it is listed, and nothing else. No answer holds a
+    repository's token.
     """
 
     @staticmethod

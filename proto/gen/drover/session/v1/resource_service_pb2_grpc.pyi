@@ -27,8 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ResourceServiceStub:
-    """What is mounted into a session's sandboxes: given when the session is
-    created, for its life. No answer holds a repository's token.
+    """What is mounted into a session's sandboxes. Repositories and memory stores are
+    given when the session is created, for its life; files come and go. A memory
+    store has no id here: it is listed, and nothing else. No answer holds a
+    repository's token.
     """
 
     @_typing.overload
@@ -44,18 +46,20 @@ class ResourceServiceStub:
     sandboxes that run too.
     """
     AddSessionResource: _grpc.UnaryUnaryMultiCallable[_resource_service_pb2.AddSessionResourceRequest, _resource_service_pb2.AddSessionResourceResponse]
-    """Adds a resource to a session that exists. Always refused: files are not part
-    of this release, and all others are given when the session is created.
+    """Adds a file to a session that exists: a copy of its own, which the answer
+    names. Refused for all others, and for a session that is archived.
     """
     DeleteSessionResource: _grpc.UnaryUnaryMultiCallable[_resource_service_pb2.DeleteSessionResourceRequest, _resource_service_pb2.DeleteSessionResourceResponse]
-    """Takes a resource from a session. Refused for repositories, which stay for the
-    session's life.
+    """Takes a file from a session, and deletes the session's copy. Refused for
+    repositories, and for a session that is archived.
     """
 
 @_typing.type_check_only
 class ResourceServiceAsyncStub(ResourceServiceStub):
-    """What is mounted into a session's sandboxes: given when the session is
-    created, for its life. No answer holds a repository's token.
+    """What is mounted into a session's sandboxes. Repositories and memory stores are
+    given when the session is created, for its life; files come and go. A memory
+    store has no id here: it is listed, and nothing else. No answer holds a
+    repository's token.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -68,17 +72,19 @@ class ResourceServiceAsyncStub(ResourceServiceStub):
     sandboxes that run too.
     """
     AddSessionResource: _aio.UnaryUnaryMultiCallable[_resource_service_pb2.AddSessionResourceRequest, _resource_service_pb2.AddSessionResourceResponse]  # type: ignore[assignment]
-    """Adds a resource to a session that exists. Always refused: files are not part
-    of this release, and all others are given when the session is created.
+    """Adds a file to a session that exists: a copy of its own, which the answer
+    names. Refused for all others, and for a session that is archived.
     """
     DeleteSessionResource: _aio.UnaryUnaryMultiCallable[_resource_service_pb2.DeleteSessionResourceRequest, _resource_service_pb2.DeleteSessionResourceResponse]  # type: ignore[assignment]
-    """Takes a resource from a session. Refused for repositories, which stay for the
-    session's life.
+    """Takes a file from a session, and deletes the session's copy. Refused for
+    repositories, and for a session that is archived.
     """
 
 class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What is mounted into a session's sandboxes: given when the session is
-    created, for its life. No answer holds a repository's token.
+    """What is mounted into a session's sandboxes. Repositories and memory stores are
+    given when the session is created, for its life; files come and go. A memory
+    store has no id here: it is listed, and nothing else. No answer holds a
+    repository's token.
     """
 
     @_abc_1.abstractmethod
@@ -113,8 +119,8 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _resource_service_pb2.AddSessionResourceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_resource_service_pb2.AddSessionResourceResponse, _abc.Awaitable[_resource_service_pb2.AddSessionResourceResponse]]:
-        """Adds a resource to a session that exists. Always refused: files are not part
-        of this release, and all others are given when the session is created.
+        """Adds a file to a session that exists: a copy of its own, which the answer
+        names. Refused for all others, and for a session that is archived.
         """
 
     @_abc_1.abstractmethod
@@ -123,8 +129,8 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _resource_service_pb2.DeleteSessionResourceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_resource_service_pb2.DeleteSessionResourceResponse, _abc.Awaitable[_resource_service_pb2.DeleteSessionResourceResponse]]:
-        """Takes a resource from a session. Refused for repositories, which stay for the
-        session's life.
+        """Takes a file from a session, and deletes the session's copy. Refused for
+        repositories, and for a session that is archived.
         """
 
 def add_ResourceServiceServicer_to_server(servicer: ResourceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

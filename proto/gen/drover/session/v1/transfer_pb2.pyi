@@ -164,7 +164,9 @@ class SessionSnapshot(_message.Message):
     def budget(self) -> _usage_pb2.Budget: ...
     @_builtins.property
     def resources(self) -> _containers.RepeatedCompositeFieldContainer[_session_pb2.SessionResource]:
-        """What was mounted, without a token: those are given anew after an import."""
+        """What was mounted, without tokens, files' bytes and memories: those are given
+        anew after an import, or are there under the ids that are named here.
+        """
 
     @_builtins.property
     def vault_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
