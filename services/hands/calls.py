@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -20,10 +21,11 @@ from services.hands.under_way import Stopped, unless_stopped
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from services.hands.bringing.port import Told
     from services.hands.custody import Custody
     from services.hands.domain.journal import Journal
     from services.hands.domain.toolset import ToolCall
-    from services.hands.hand import Hand
+    from services.hands.hand import Hand, Reply
     from services.hands.pool import Pool
     from services.hands.remote.outside import Outside, OutsideCall
     from services.hands.under_way import Execution, Session
@@ -152,25 +154,18 @@ class Calls:
     async def _in_hand(
         self, session_id: str, under_way: Execution, call: ToolCall
     ) -> ExecuteResponse:
-        where, recipe = under_way.where, under_way.recipe
+        where, recipe, given = under_way.where, under_way.recipe, under_way.given
         if not self._pool.has(where):
             await self._custody.check(session_id, under_way.name)
             await unless_stopped(under_way, self._pool.prepare(where, recipe))
         async with self._pool.use(where, recipe) as hand:
             note = await self._note(session_id, under_way.call_id, call, hand)
-            if not self._pool.furnished(where, hand):
-                await unless_stopped(under_way, self._pool.furnish(where, hand))
+            if not self._pool.furnished(where, hand, given):
+                await unless_stopped(under_way, self._pool.furnish(where, hand, given))
             access = hand.access if call.tool == "bash" else None
             if access is not None and not access.settled:
                 await unless_stopped(under_way, access.ready())
-            if under_way.stop.is_set():
-                raise Stopped
-            under_way.hand = hand
-            try:
-                take = under_way.audience.put if under_way.audience else None
-                reply = await hand.run(under_way.call_id, call, take)
-            finally:
-                under_way.hand = None
+            reply, told = await self._attended(under_way, call, hand)
             if call.tool == "bash":
                 # What becomes of a call that was cancelled is not shown to the model.
                 hand.lost = Lost.SHELL if reply.cancelled else Lost.NOTHING
@@ -178,7 +173,27 @@ class Calls:
             reply.content, reply.duration, is_error=reply.is_error, cancelled=reply.cancelled
         )
         result.errors.extend(hand.problems)
+        for one in told:
+            for text in (*one.notes, *one.errors):
+                execution.noted(result, text)
+            result.is_error = result.is_error or bool(one.errors)
         return execution.noted(result, note)
+
+    async def _attended(
+        self, under_way: Execution, call: ToolCall, hand: Hand
+    ) -> tuple[Reply, list[Told]]:
+        """Runs the tool, accompanied by what accompanies its calls."""
+        where, given = under_way.where, under_way.given
+        told: list[Told] = []
+        wanted = [one for one in self._pool.attendants if one.wanted(where, hand, given)]
+        if not wanted:  # as mostly
+            return await _run(under_way, call, hand), told
+        async with AsyncExitStack() as stack:
+            for one in wanted:
+                attending = one.attend(where, hand, given, under_way.call_id)
+                told.append(await stack.enter_async_context(attending))
+            reply = await _run(under_way, call, hand)
+        return reply, told
 
     async def _note(self, session_id: str, call_id: str, call: ToolCall, hand: Hand) -> str:
         """What a command's result has to say of the shell that it found."""
@@ -191,6 +206,17 @@ class Calls:
         ):
             return execution.SANDBOX_LOST
         return ""
+
+
+async def _run(under_way: Execution, call: ToolCall, hand: Hand) -> Reply:
+    if under_way.stop.is_set():
+        raise Stopped
+    under_way.hand = hand
+    try:
+        take = under_way.audience.put if under_way.audience else None
+        return await hand.run(under_way.call_id, call, take)
+    finally:
+        under_way.hand = None
 
 
 def _recorded(begun: execution.Begun) -> ExecuteResponse:

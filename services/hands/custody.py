@@ -88,6 +88,7 @@ class Custody:
             async with self._one:
                 if await self._handovers.find(handover.session_id, handover.hand) != handover:
                     await self._check_ends(handover)
+                    await self._pool.leave([handover.where])
                 await self._handovers.begin(handover, generations, workspace_id)
                 await self._complete(handover)
         except BaseException as error:
@@ -136,6 +137,10 @@ class Custody:
         if hand is None:
             await self._handovers.forget(session_id)
 
+    async def addresses(self, session_id: str) -> set[str]:
+        """Where a session has workspaces on this machine."""
+        return {*await asyncio.to_thread(self._workspaces.addresses, session_id)}
+
     async def _check_ends(self, handover: HandOver) -> None:
         if not await self._exists(handover.where):
             await self.check(handover.session_id, handover.hand)
@@ -143,6 +148,8 @@ class Custody:
                 Reason.NOT_FOUND,
                 f"session {handover.session_id} has not made {shown(handover.hand)}",
             )
+        if await asyncio.to_thread(self._workspaces.has_memory, handover.where):
+            raise rules.has_memory(handover.hand)
         if await self._exists(handover.to):
             raise DroverError(
                 Reason.ALREADY_EXISTS,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.calls import Calls
-from services.hands.domain import execution, fence, handover, remote
+from services.hands.domain import execution, fence, handover, mounts, remote
 from services.hands.domain.address import address, session_of
 from services.hands.domain.recipe import DEFAULT
 from services.hands.domain.toolset import InputRefused, parse
@@ -52,9 +52,16 @@ class Executor:
         self._calls = Calls(journal, pool, custody, outside)
 
     async def provision(
-        self, session_id: str, generation: int, recipe: Recipe = DEFAULT, *, name: str = ""
+        self,
+        session_id: str,
+        generation: int,
+        recipe: Recipe = DEFAULT,
+        *,
+        name: str = "",
+        given: mounts.Mounts = mounts.NONE,
     ) -> tuple[Hand, bool]:
-        """The session's hand of that name, and whether it was there already.
+        """The session's hand of that name, with what it is `given`, and whether it was there
+        already.
 
         Raises LEASE_LOST, RESOURCE_EXHAUSTED, ARCHIVED for a hand that was handed over, and
         `BackendUnavailable`.
@@ -71,7 +78,7 @@ class Executor:
             # Again, for the session may have ended meanwhile: no sandbox may start behind its end.
             fence.advance(session.generation, generation)
             async with self._pool.use(where, recipe) as hand:
-                await self._pool.furnish(where, hand, again=True)
+                await self._pool.furnish(where, hand, given, again=True)
                 return hand, existing
         finally:
             session.provisions[name] -= 1
@@ -87,15 +94,22 @@ class Executor:
         recipe: Recipe = DEFAULT,
         name: str = "",
         destination: Destination | None = None,
+        given: mounts.Mounts = mounts.NONE,
     ) -> ExecuteResponse:
         """The result of a call, which is run if it never was. `text` is the input's JSON.
 
-        `name` is the hand's that runs it, if it has no other `destination`. Goes on when the caller
+        `name` is the hand's that runs it, and that has what is `given` by then, if it has no other
+        `destination`. Goes on when the caller
         is cancelled. Raises LEASE_LOST, RESOURCE_EXHAUSTED, and ARCHIVED for a hand that was handed
         over; nothing has run then.
         """
-        given = (session_id, call_id, generation, tool, text)
-        asked = await self.ask(*given, recipe=recipe, name=name, destination=destination)
+        asked = await self.ask(
+            *(session_id, call_id, generation, tool, text),
+            recipe=recipe,
+            name=name,
+            destination=destination,
+            given=given,
+        )
         if isinstance(asked, ExecuteResponse):
             return asked
         return await asyncio.shield(asked.result)
@@ -111,6 +125,7 @@ class Executor:
         recipe: Recipe = DEFAULT,
         name: str = "",
         destination: Destination | None = None,
+        given: mounts.Mounts = mounts.NONE,
     ) -> Execution | ExecuteResponse:
         """The call under way, which is begun if it is not, or its refusal. As `execute`."""
         session = self._sessions[session_id]
@@ -134,6 +149,7 @@ class Executor:
                 recipe,
                 name=name if destination is None else remote.REMOTE,
                 where=address(session_id, name),
+                given=given,
             )
             run = self._calls.run(session_id, session, under_way, call)
             self._tasks.create_task(run, name=f"call {call_id}")
@@ -173,10 +189,13 @@ class Executor:
         """Takes a generation, which may not be older than the newest seen. Raises LEASE_LOST."""
         await self._fence(session_id, generation)
 
-    async def release(self, session_id: str, name: str | None = None) -> None:
+    async def release(
+        self, session_id: str, name: str | None = None, *, purge: bool = False
+    ) -> None:
         """Ends a session's hand of that name, or all that it has, and the calls that run there.
 
-        Raises UNAVAILABLE while one of them is being handed over.
+        `purge`: nobody is interested any more in what it leaves. Raises UNAVAILABLE while one of
+        them is being handed over.
         """
         session = self._sessions[session_id]
         if name is None:
@@ -187,9 +206,14 @@ class Executor:
             calls = session.calls_in(name)
         for call in calls:
             call.stop.set()
-        await self._let_go(session_id, name)
+        left = await self._let_go(session_id, name)
         await all_ended(calls)
-        await self._let_go(session_id, name)  # of what one of them may have begun to start
+        # Of what one of them may have begun to start, too.
+        left |= await self._let_go(session_id, name)
+        if not purge:
+            if name is None:
+                left |= await self._custody.addresses(session_id)
+            await self._pool.leave(left)
         if name is None:
             await self._pool.withdraw(session_id)
             if self._outside is not None:
@@ -214,11 +238,7 @@ class Executor:
             if calls := session.calls_in(name):
                 raise handover.busy(name, f"the call {calls[0].call_id} is under way")
             where = address(session_id, name)
-            if (
-                session.provisions[name]
-                or self._pool.starts(where)
-                or self._pool.mounts.busy(where)
-            ):
+            if session.provisions[name] or self._pool.starts(where) or self._pool.furnishing(where):
                 raise handover.busy(name, "it is being made ready")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -261,10 +281,11 @@ class Executor:
         if self._outside is not None:
             self._outside.prune()
 
-    async def _let_go(self, session_id: str, name: str | None) -> None:
+    async def _let_go(self, session_id: str, name: str | None) -> set[str]:
         wanted = self._pool.addresses(session_id) if name is None else [address(session_id, name)]
         for where in wanted:
             await self._pool.release(where)
+        return {*wanted}
 
     async def _fenced(
         self, move: Awaitable[None], wanted: HandOver, generations: Generations

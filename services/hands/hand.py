@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -24,7 +25,7 @@ from services.hands.domain.packages import NONE, UNLAYERED, environment
 from services.hands.egress import variables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from drover.event.v1.session_event_pb2 import SessionError
     from services.hands.backends.port import Sandbox
@@ -87,8 +88,10 @@ class Hand:
     `grace` is how many seconds longer than its deadline a call may take before the whole sandbox is
     killed. `lost` is what the next command is to be told of, `backend` the name of what made it,
     `started_at` a monotonic time and `workspace_bytes` its bound, 0 if the installation's default.
-    `access` is its way out, if it has one, which ends with it. `missing` says what of the session
-    could not be brought into it, `lacking` what of its `packages`.
+    `access` is its way out, if it has one, which ends with it. `missing` says which repositories
+    could not be cloned into it, `lacking` what of its `packages` is not there. `is_fresh`: its
+    workspace was made for it, so that nothing was there before. `stores` are the directories of
+    memory stores that it may write to.
     """
 
     def __init__(
@@ -100,6 +103,8 @@ class Hand:
         self.packages, self.packages_key, self.layering = NONE, "", UNLAYERED
         self.started_at = 0.0
         self.workspace_bytes = 0
+        self.is_fresh = False
+        self.stores: tuple[str, ...] = ()
         self._sandbox = sandbox
         self._grace = grace
         self._calls: dict[int, asyncio.Future[Reply]] = {}
@@ -111,6 +116,7 @@ class Hand:
         self.lost = Lost.NOTHING
         self.missing: tuple[SessionError, ...] = ()
         self.lacking: tuple[SessionError, ...] = ()
+        self._absent: dict[str, tuple[SessionError, ...]] = {}
         self.dead = asyncio.Event()
 
     @property
@@ -120,7 +126,17 @@ class Hand:
             *(self.access.problems if self.access is not None else ()),
             *self.missing,
             *self.lacking,
+            *chain.from_iterable(self._absent.values()),
         )
+
+    def tell(self, piece: str, errors: Iterable[SessionError]) -> None:
+        """Says what could not be brought, of one kind of things: in place of what was said before.
+
+        `piece` names the kind.
+        """
+        self._absent.pop(piece, None)
+        if told := tuple(errors):
+            self._absent[piece] = told
 
     @property
     def busy(self) -> bool:

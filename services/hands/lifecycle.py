@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Lifecycle(Protocol):
@@ -32,6 +35,14 @@ class Lifecycle(Protocol):
         """The sandbox has ended: no process is in its workspace until `before_start`.
 
         Returns at once. Not told of a hand whose start failed.
+        """
+        ...
+
+    async def leaves(self, where: str) -> None:
+        """The session is about to lose the hand, whose workspace is still there: it has let go of
+        it, and its sandbox has ended, or it hands it on, and nobody uses it.
+
+        Bounded in time. Raises nothing. Not told of a session that is deleted.
         """
         ...
 
@@ -65,6 +76,9 @@ class Unobserved:
     def ended(self, where: str) -> None:
         """Nobody asks."""
 
+    async def leaves(self, where: str) -> None:
+        """Nothing is to be told of it."""
+
     async def holds(self, where: str) -> bool:  # noqa: ARG002  # there is none at any address
         """None is anywhere else."""
         return False
@@ -74,3 +88,52 @@ class Unobserved:
 
     async def purged(self, session_id: str, hand: str | None) -> None:
         """Nothing else to delete."""
+
+
+class Several:
+    """Tells several of them, one after another."""
+
+    def __init__(self, told: Sequence[Lifecycle]) -> None:
+        self._told = told
+
+    async def before_start(self, where: str) -> None:
+        """Raises what any of them does."""
+        for one in self._told:
+            await one.before_start(where)
+
+    def used(self, where: str) -> None:
+        """All of them are told."""
+        for one in self._told:
+            one.used(where)
+
+    def rested(self, where: str) -> None:
+        """All of them are told."""
+        for one in self._told:
+            one.rested(where)
+
+    def ended(self, where: str) -> None:
+        """All of them are told."""
+        for one in self._told:
+            one.ended(where)
+
+    async def leaves(self, where: str) -> None:
+        """All of them are told."""
+        for one in self._told:
+            await one.leaves(where)
+
+    async def holds(self, where: str) -> bool:
+        """Whether one of them has it."""
+        for one in self._told:
+            if await one.holds(where):
+                return True
+        return False
+
+    async def moved(self, where: str, to: str) -> None:
+        """Raises what any of them does."""
+        for one in self._told:
+            await one.moved(where, to)
+
+    async def purged(self, session_id: str, hand: str | None) -> None:
+        """Raises what any of them does."""
+        for one in self._told:
+            await one.purged(session_id, hand)

@@ -202,7 +202,8 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     keeper = await _keeper(
         settings, stack, tasks, database=database, workspaces=workspaces, registry=registry
     )
-    vault_proxy = _vault_proxy(settings, stack)
+    vault_proxy = _channel(settings.vault_proxy_address, settings, stack)
+    records = _channel(settings.registry_address, settings, stack)
     grants = _grants(vault_proxy, tasks)
     pool = Pool(
         backend,
@@ -236,7 +237,10 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
         settings.listen, settings.token(), reflection=settings.reflection, registry=registry
     )
     mcp = outside.mcp if outside is not None else None
-    server.add(add_HandsServiceServicer_to_server, HandsRpc(executor, mcp))
+    server.add(
+        add_HandsServiceServicer_to_server,
+        HandsRpc(executor, mcp, has_registry=records is not None),
+    )
     await server.start()
     stack.push_async_callback(_stop, server, executor, pool, keeper)
     health = tasks.create_task(follow(database, server), name="health")
@@ -274,11 +278,13 @@ def _kubernetes(directory: Path, settings: HandsSettings) -> Backend:
     return KubernetesBackend(directory, cluster)
 
 
-def _vault_proxy(settings: HandsSettings, stack: AsyncExitStack) -> grpc.aio.Channel | None:
-    """A channel to the vault proxy, where there is one."""
-    if not settings.vault_proxy_address:
+def _channel(
+    address: str, settings: HandsSettings, stack: AsyncExitStack
+) -> grpc.aio.Channel | None:
+    """A channel to another service, where there is one. Nothing is dialled before it is used."""
+    if not address:
         return None
-    channel = open_channel(settings.vault_proxy_address, settings.token())
+    channel = open_channel(address, settings.token())
     stack.push_async_callback(channel.close, None)
     return channel
 

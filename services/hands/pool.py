@@ -18,6 +18,7 @@ import structlog
 
 from chassis.errors import DroverError, Reason
 from services.hands.backends.port import BackendUnavailable
+from services.hands.domain import mounts as domain
 from services.hands.domain.address import session_of
 from services.hands.domain.recipe import DEFAULT, Standard
 from services.hands.hand import Hand, Lost
@@ -28,11 +29,12 @@ from services.hands.seats import Seat, Starter
 from services.hands.spares import Spares
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+    from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 
     from chassis.clock import Clock
     from chassis.ids import IdSource
     from services.hands.backends.port import Backend
+    from services.hands.bringing.port import Attendant, Piece
     from services.hands.domain.limits import Limits
     from services.hands.domain.recipe import Recipe
     from services.hands.egress.network import Network
@@ -128,6 +130,8 @@ class Pool:
             self.packages = self._starter.packages = installed(
                 packages, workspaces, self._starter, standard, tasks=tasks, clock=clock, ids=ids
             )
+        self.pieces: list[Piece] = []
+        self.attendants: list[Attendant] = []
         self._seats: dict[str, Seat] = {}
         self._leaving: defaultdict[str, list[Seat]] = defaultdict(list)
         self._closed = False
@@ -199,13 +203,20 @@ class Pool:
         async with self.use(where, recipe):
             pass
 
-    def furnished(self, where: str, hand: Hand) -> bool:
+    def furnished(self, where: str, hand: Hand, given: domain.Mounts = domain.NONE) -> bool:
         """Whether `furnish` has nothing to do."""
         packages = self.packages
-        return self.mounts.settled(where, hand) and (packages is None or packages.settled(hand))
+        if not self.mounts.settled(where, hand):
+            return False
+        if packages is not None and not packages.settled(hand):
+            return False
+        return all(piece.settled(where, hand, given) for piece in self.pieces)
 
-    async def furnish(self, where: str, hand: Hand, *, again: bool = False) -> None:
-        """Waits until a hand has its session's packages and repositories, or not; not for ever.
+    async def furnish(
+        self, where: str, hand: Hand, given: domain.Mounts = domain.NONE, *, again: bool = False
+    ) -> None:
+        """Waits until a hand has its session's packages and repositories and what else is `given`,
+        or not; not for ever.
 
         `Hand.problems` tells of what failed, which is tried once more with `again`. Raises nothing.
         """
@@ -214,13 +225,27 @@ class Pool:
             waits.append(self.mounts.ready(where, hand, again=again))
         if self.packages is not None and hand.packages:
             waits.append(self.packages.ready(where, hand, again=again))
+        waits += [
+            piece.ready(where, hand, given, again=again)
+            for piece in self.pieces
+            if not piece.settled(where, hand, given)
+        ]
         if waits:
             await asyncio.gather(*waits)
+
+    def furnishing(self, where: str) -> bool:
+        """Whether anything is being brought into the hand at an address."""
+        return self.mounts.busy(where) or any(piece.busy(where) for piece in self.pieces)
 
     async def release(self, where: str) -> None:
         """Ends a hand, whatever it does. No process of it is left afterwards."""
         for seat in self._take_out(where):
             await self._end(where, seat, "the session let go of it")
+
+    async def leave(self, addresses: Iterable[str]) -> None:
+        """Tells that sessions are about to lose hands that nobody uses. Raises nothing."""
+        for where in sorted(addresses):
+            await self._lifecycle.leaves(where)
 
     async def move(self, where: str, to: str) -> None:
         """Has the hand at one address found at another, where there is none. Nobody may use it."""
@@ -229,7 +254,9 @@ class Pool:
         if (seat := self._seats.pop(where, None)) is not None:
             self._seats[to] = seat
             if seat.ready:
-                self._assign(seat.hand.result(), to)
+                hand = seat.hand.result()
+                hand.is_fresh = False  # it has what its giver was given
+                self._assign(hand, to)
 
     async def withdraw(self, session_id: str) -> None:
         """Ends what a session's hands were allowed of the network, all of which are released."""
@@ -313,8 +340,11 @@ class Pool:
         await self._lifecycle.before_start(where)
         blueprint = self._standard.blueprint(recipe)
         volume = self._workspaces.find(where)
+        if volume is not None:
+            await self._workspaces.complete(volume, blueprint.stores)
         if volume is None and (spare := self.spares.claim(blueprint)) is not None:
             hand, volume = spare
+            hand.is_fresh = True
             try:
                 self._workspaces.adopt(where, volume)
             except OSError:
@@ -323,8 +353,9 @@ class Pool:
             self._assign(hand, where)
             _log.info("hand_assigned", session_id=session_of(where), hand_id=hand.id)
             return hand
-        made = volume or partial(self._workspaces.make, where)
+        made = volume or partial(self._workspaces.make, where, blueprint.stores)
         hand = await self._starter.launch(made, blueprint, session_of(where))
+        hand.is_fresh, hand.stores = volume is None, blueprint.stores
         if volume is not None:
             hand.lost = Lost.SANDBOX
         self._assign(hand, where)

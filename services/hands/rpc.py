@@ -25,7 +25,7 @@ from drover.hands.v1.hands_service_pb2 import (
 )
 from drover.hands.v1.hands_service_pb2_grpc import HandsServiceServicer
 from services.hands.backends.port import BackendUnavailable
-from services.hands.domain import recipe, remote
+from services.hands.domain import mounts, recipe, remote
 from services.hands.domain.handover import Generations, HandOver
 from services.hands.domain.printed import Chunk
 from services.hands.domain.remote import McpServer
@@ -35,6 +35,7 @@ from services.hands.following import follow
 if TYPE_CHECKING:
     import grpc.aio
 
+    from services.hands.domain.mounts import Mounts
     from services.hands.domain.recipe import Recipe
     from services.hands.executor import Executor
     from services.hands.remote.mcp import McpTools
@@ -46,19 +47,24 @@ if TYPE_CHECKING:
 class HandsRpc(HandsServiceServicer):
     """Turns requests into calls of the executor. Errors are `DroverError`s."""
 
-    def __init__(self, executor: Executor, mcp: McpTools | None = None) -> None:
-        """Without `mcp` no MCP server is reached."""
+    def __init__(
+        self, executor: Executor, mcp: McpTools | None = None, *, has_registry: bool = True
+    ) -> None:
+        """Without `mcp` no MCP server is reached, without a registry nothing is mounted."""
         self._executor = executor
         self._mcp = mcp
+        self._has_registry = has_registry
 
     async def Provision(  # noqa: N802  # named by the contract
         self, request: ProvisionRequest, _context: Context
     ) -> ProvisionResponse:
         """Makes a session's hand, or answers the one it has."""
-        wanted = recipe.check(request.environment, current_call().workspace_id)
+        given = self._given(request)
+        workspace_id = current_call().workspace_id
+        wanted = recipe.check(request.environment, workspace_id, given.writable)
         try:
             hand, existing = await self._executor.provision(
-                request.session_id, request.generation, wanted, name=request.hand
+                request.session_id, request.generation, wanted, name=request.hand, given=given
             )
         except BackendUnavailable as error:
             raise DroverError(Reason.UNAVAILABLE, str(error)) from error
@@ -74,16 +80,17 @@ class HandsRpc(HandsServiceServicer):
         self, request: ExecuteRequest, _context: Context
     ) -> ExecuteResponse:
         """Runs one tool call, at most once."""
-        wanted = _recipe(request)
+        given = self._given(request)
         return await self._executor.execute(
             request.session_id,
             request.call_id,
             request.generation,
             request.name,
             request.input,
-            recipe=wanted,
+            recipe=_recipe(request, given),
             name=request.hand,
             destination=_destination(request),
+            given=given,
         )
 
     async def Follow(  # type: ignore[override]  # noqa: N802  # grpc.aio takes coroutines too
@@ -91,15 +98,17 @@ class HandsRpc(HandsServiceServicer):
     ) -> None:
         """Runs one tool call, at most once, and tells what it prints meanwhile."""
         call = request.call
+        given = self._given(call)
         asked = await self._executor.ask(
             call.session_id,
             call.call_id,
             call.generation,
             call.name,
             call.input,
-            recipe=_recipe(call),
+            recipe=_recipe(call, given),
             name=call.hand,
             destination=_destination(call),
+            given=given,
         )
         if isinstance(asked, ExecuteResponse):
             await context.write(FollowResponse(result=asked))
@@ -144,7 +153,7 @@ class HandsRpc(HandsServiceServicer):
             if error.reason is not Reason.LEASE_LOST:
                 raise
             return ReleaseResponse()
-        await self._executor.release(session_id)
+        await self._executor.release(session_id, purge=request.purge)
         if request.purge:
             await self._executor.purge(session_id, generation)
         return ReleaseResponse()
@@ -153,7 +162,7 @@ class HandsRpc(HandsServiceServicer):
         self, session_id: str, generation: int, request: ReleaseRequest
     ) -> ReleaseResponse:
         await self._executor.fence(session_id, generation)
-        await self._executor.release(session_id, request.hand)
+        await self._executor.release(session_id, request.hand, purge=request.purge)
         if request.purge:
             await self._executor.purge_hand(session_id, request.hand)
         return ReleaseResponse()
@@ -171,12 +180,20 @@ class HandsRpc(HandsServiceServicer):
             raise DroverError(Reason.UNAVAILABLE, text, retry_after=1.0) from error
         return HandOverResponse(hand_id=hand.id if hand is not None else "")
 
+    def _given(self, request: ProvisionRequest | ExecuteRequest) -> Mounts:
+        """What is brought into the hand."""
+        given = mounts.check(request.mounts, current_call().workspace_id)
+        if given and not self._has_registry:
+            text = "mounts: nothing can be brought in here: set DROVER_REGISTRY_ADDRESS"
+            raise DroverError(Reason.INVALID_ARGUMENT, text)
+        return given
 
-def _recipe(call: ExecuteRequest) -> Recipe:
+
+def _recipe(call: ExecuteRequest, given: Mounts) -> Recipe:
     """What the call's hand is made by, where it needs one: an operator's workers need none here."""
     if _destination(call) is not None and call.environment.HasField("self_hosted"):
         return recipe.DEFAULT
-    return recipe.check(call.environment, current_call().workspace_id)
+    return recipe.check(call.environment, current_call().workspace_id, given.writable)
 
 
 def _destination(call: ExecuteRequest) -> Destination | None:

@@ -122,6 +122,7 @@ class Starter:
                 image,
                 packages=installs,
                 installs_system=installs_system,
+                stores=blueprint.stores,
             )
             hand = await self._made(spec, session_id)
             hand.backend, hand.image = kind, image

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from services.hands.domain import mounts
 from services.hands.following import Audience
 
 if TYPE_CHECKING:
@@ -25,17 +26,26 @@ class Stopped(Exception):  # noqa: N818  # a thing that happens
 class Execution:
     """A call under way. `generation` is the newest that asks for it; `hand` runs its tool.
 
-    `name` and `where` are the hand's name in its session and its address.
+    `name` and `where` are the hand's name in its session and its address, `given` what is brought
+    into it.
     """
 
     def __init__(
-        self, call_id: str, generation: int, recipe: Recipe, *, name: str, where: str
+        self,
+        call_id: str,
+        generation: int,
+        recipe: Recipe,
+        *,
+        name: str,
+        where: str,
+        given: mounts.Mounts = mounts.NONE,
     ) -> None:
         self.call_id = call_id
         self.recipe = recipe
         self.generation = generation
         self.name = name
         self.where = where
+        self.given = given
         self.stop = asyncio.Event()
         self.hand: Hand | None = None
         self.audience = Audience()

@@ -1,7 +1,8 @@
 """Workspaces: what of a sandbox outlives it.
 
-DIR/hands/workspaces/<session>/{workspace,uploads,outputs,home,tool_outputs}, and the same below
-<session>@<name> for a hand that has a name: each is found by its hand's address.
+DIR/hands/workspaces/<session>/{workspace,outputs,home,tool_outputs}, beside them what is brought
+into it, {uploads,skills,memory}, and the same below <session>@<name> for a hand that has a name:
+each is found by its hand's address.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from services.hands.archive.bounds import PARTS
+from services.hands.archive.bounds import BROUGHT, PARTS
 from services.hands.backends.port import Volume
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 FIRST_OWNER: Final = 200_000
 """As root, volumes belong to users from this number on, which no person has."""
@@ -46,11 +50,26 @@ class Workspaces:
             return None
         return Volume(root, owner if self._privileged else None)
 
-    async def make(self, session_id: str) -> Volume:
-        """A session's volume, made if it has none. Raises `OSError`."""
+    async def make(self, session_id: str, stores: Collection[str] = ()) -> Volume:
+        """A session's volume, made if it has none, with what `complete` adds. Raises `OSError`."""
         if (volume := self.find(session_id)) is not None:
             return volume
-        return await asyncio.to_thread(self._make, self._sessions, session_id)
+        volume = await asyncio.to_thread(self._make, self._sessions, session_id)
+        if stores:
+            await self.complete(volume, stores)
+        return volume
+
+    async def complete(self, volume: Volume, stores: Collection[str] = ()) -> None:
+        """Makes the directories that a volume of an earlier release lacks, and those of memory
+        stores. Raises `OSError`.
+        """
+        await asyncio.to_thread(_complete, volume, stores)
+
+    def has_memory(self, where: str) -> bool:
+        """Whether a volume has the directory of any memory store. Blocking, and brief."""
+        with suppress(FileNotFoundError), os.scandir(self._sessions / where / "memory") as found:
+            return next(found, None) is not None
+        return False
 
     async def make_spare(self, name: str) -> Volume:
         """A volume for a session that is not known yet. Raises `OSError`."""
@@ -150,7 +169,7 @@ class Workspaces:
         _delete(unfinished)  # what an earlier attempt has left, on a full disk perhaps
         owner = self._take_owner() if self._privileged else None
         unfinished.mkdir(mode=0o700)
-        for part in PARTS:
+        for part in (*PARTS, *BROUGHT):
             (unfinished / part).mkdir(mode=0o755)
             if owner is not None:
                 os.chown(unfinished / part, owner, owner)
@@ -167,6 +186,19 @@ class Workspaces:
                 return owner
         msg = "every user id for workspaces is taken"
         raise OSError(msg)
+
+
+def _complete(volume: Volume, stores: Collection[str]) -> None:
+    root = os.open(volume.root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for part in (*PARTS, *BROUGHT, *(f"memory/{name}" for name in stores)):
+            # Nothing in a sandbox can write beside them: no link is in their way.
+            with suppress(FileExistsError):
+                os.mkdir(part, 0o755, dir_fd=root)
+                if volume.owner is not None:
+                    os.chown(part, volume.owner, volume.owner, dir_fd=root, follow_symlinks=False)
+    finally:
+        os.close(root)
 
 
 def _delete(root: Path) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-PARTS: Final = ("workspace", "uploads", "outputs", "home", "tool_outputs")
-"""The directories of a volume; there is nothing beside them."""
+PARTS: Final = ("workspace", "outputs", "home", "tool_outputs")
+"""The directories of a volume that are the session's own work, which archives keep."""
+BROUGHT: Final = ("uploads", "skills", "memory")
+"""Its directories that are filled from elsewhere, each time anew."""
+FORMER: Final = ("uploads",)
+"""What archives of earlier releases have, too."""
 MAX_DEPTH: Final = 256
 MAX_PATH: Final = 32 * 1024  # bytes
 MAX_FILE: Final = 1 << 44

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from services.hands.archive.bounds import (
+    BROUGHT,
     CHUNK,
+    FORMER,
     MAX_DEPTH,
     MAX_EXTENTS,
     MAX_FILE,
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _GZIP: Final = 31
-_PARTS: Final = frozenset(map(os.fsencode, PARTS))
+_PARTS: Final = frozenset(map(os.fsencode, (*PARTS, *FORMER)))
 _ENTER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_LINE: Final = 24  # digits of a 64-bit number, and then some
@@ -123,7 +125,7 @@ class Unpacker:
             while len(stack) > 1:
                 self._leave(stack.pop())
         self._source.end()
-        for part in PARTS:
+        for part in (*PARTS, *BROUGHT):
             with suppress(FileExistsError):
                 os.mkdir(part, _PLAIN, dir_fd=root)
         for header in self._late:

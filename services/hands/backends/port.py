@@ -40,6 +40,8 @@ class Volume:
             (self.root / "outputs", "/mnt/session/outputs", True),
             (self.root / "home", "/mnt/session/home", True),
             (self.root / "tool_outputs", "/mnt/session/tool_outputs", True),
+            (self.root / "skills", "/mnt/skills", False),
+            (self.root / "memory", "/mnt/memory", False),
         )
 
 
@@ -69,8 +71,9 @@ class SandboxSpec:
     """What to start. `hand_id` is unique for ever.
 
     `kind` names the backend and `image` what is in the sandbox beside the session's directories;
-    empty is the installation's default. Without a `way_out` there is none. `installs_system`: it is
-    root's, whose system may be written to, and has nothing of a session's.
+    empty is the installation's default. Without a `way_out` there is none. `stores` are directories
+    below the volume's memory that the sandbox may write to, and that are there. `installs_system`:
+    it is root's, whose system may be written to, and has nothing of a session's.
     """
 
     hand_id: str
@@ -81,15 +84,20 @@ class SandboxSpec:
     way_out: WayOut | None = None
     packages: PackagesMount | None = None
     installs_system: bool = False
+    stores: tuple[str, ...] = ()
 
     @property
     def mounts(self) -> tuple[tuple[Path, str, bool], ...]:
-        """As the volume's, and the packages; none where the system is installed."""
+        """As the volume's, then the memory stores in it and the packages; none where the system is
+        installed.
+        """
         if self.installs_system:
             return ()
+        memory = self.volume.root / "memory"
+        stores = ((memory / name, f"/mnt/memory/{name}", True) for name in self.stores)
         one = self.packages
         more = () if one is None else ((one.source, one.place, one.writable),)
-        return (*self.volume.mounts, *more)
+        return (*self.volume.mounts, *stores, *more)
 
 
 class Sandbox(Protocol):

@@ -127,6 +127,9 @@ class Keeper:
         if where not in self._used:
             self._plan(where, 0.0)
 
+    async def leaves(self, where: str) -> None:
+        """Checkpoints are taken of it as of any other that rests."""
+
     async def holds(self, where: str) -> bool:
         """Whether there is a checkpoint of it."""
         return self._heeded and await self._rows.newest(where) is not None

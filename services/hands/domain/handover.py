@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 HANDED_OVER = "hand_handed_over"
 BUSY = "hand_busy"
+HAS_MEMORY = "hand_has_memory_stores"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,15 @@ def refused(given: HandOver) -> DroverError:
 def busy(hand: str, why: str) -> DroverError:
     """The answer to who would hand on what is in use."""
     return DroverError(Reason.SESSION_RUNNING, f"{shown(hand)} is in use: {why}", error_code=BUSY)
+
+
+def has_memory(hand: str) -> DroverError:
+    """The refusal of handing on a hand that is tied to memory stores of its session."""
+    return DroverError(
+        Reason.ARCHIVED,
+        f"{shown(hand)} has memory stores of this session mounted, and cannot be handed on",
+        error_code=HAS_MEMORY,
+    )
 
 
 def moving(hand: str) -> DroverError:

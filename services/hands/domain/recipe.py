@@ -38,13 +38,14 @@ class Wanted:
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """The kind of sandbox, its image and its limits; empty is the installation's default. And what
-    is installed in it.
+    is installed in it, and the directories of memory `stores` that it may write to.
     """
 
     kind: str = ""
     image: str = ""
     wanted: Wanted = Wanted()
     packages: Packages = NONE
+    stores: tuple[str, ...] = ()
 
 
 DEFAULT = Recipe()
@@ -58,6 +59,7 @@ class Blueprint:
     image: str
     limits: Limits
     packages: Packages = NONE
+    stores: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ class Standard:
         """What is made by `recipe`."""
         kind = recipe.kind or self.kind
         image = recipe.image or self.images.get(kind, "")
-        return Blueprint(kind, image, self._limits(recipe.wanted), recipe.packages)
+        limits = self._limits(recipe.wanted)
+        return Blueprint(kind, image, limits, recipe.packages, recipe.stores)
 
     def _limits(self, wanted: Wanted) -> Limits:
         if wanted == Wanted():
@@ -93,7 +96,9 @@ class Standard:
         return replace(self.limits, **granted)  # type: ignore[arg-type]  # by the names above
 
 
-def check(environment: EnvironmentConfig, workspace_id: str = "") -> Recipe:
+def check(
+    environment: EnvironmentConfig, workspace_id: str = "", stores: tuple[str, ...] = ()
+) -> Recipe:
     """The recipe; refuses what this release cannot make with INVALID_ARGUMENT naming the path.
 
     Networking is the vault proxy's matter. What of the packages cannot be installed is no reason to
@@ -106,4 +111,5 @@ def check(environment: EnvironmentConfig, workspace_id: str = "") -> Recipe:
         )
     cloud = environment.cloud
     wanted = Wanted.of(cloud.limits) if cloud.HasField("limits") else Wanted()
-    return Recipe(cloud.sandbox, cloud.image, wanted, Packages.of(cloud, workspace_id))
+    packages = Packages.of(cloud, workspace_id)
+    return Recipe(cloud.sandbox, cloud.image, wanted, packages, stores)

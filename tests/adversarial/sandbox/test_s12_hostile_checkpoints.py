@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.hands.archive.bounds import PARTS, ArchiveRefused, Bounds
+from services.hands.archive.bounds import BROUGHT, PARTS, ArchiveRefused, Bounds
 from services.hands.archive.header import (
     DIRECTORY,
     END,
@@ -162,7 +162,7 @@ def test_s12_stream_that_nobody_has_stored_is_refused_and_reaches_nothing(
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["secret", "volume"]
     assert (tmp_path / "secret").read_text() == "of the host"
     assert (tmp_path / "secret").stat().st_nlink == 1
-    assert {entry.name for entry in (tmp_path / "volume").iterdir()} <= set(PARTS)
+    assert {entry.name for entry in (tmp_path / "volume").iterdir()} <= {*PARTS, *BROUGHT}
 
 
 def test_s12_bomb_is_stopped_at_its_bound(tmp_path: Path) -> None:
@@ -222,4 +222,4 @@ def test_s12_any_damage_is_refused_or_stays_within_the_volume(
         pass
     finally:
         assert [entry.name for entry in place.iterdir()] == ["volume"]
-        assert {entry.name for entry in (place / "volume").iterdir()} <= set(PARTS)
+        assert {entry.name for entry in (place / "volume").iterdir()} <= {*PARTS, *BROUGHT}

@@ -286,7 +286,7 @@ async def test_machine_without_sandboxes_runs_nothing_and_says_why(world: World)
 async def test_full_disk_runs_nothing_and_says_so(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(_session_id: str) -> None:
+    async def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(world.workspaces, "make", fail)

@@ -117,6 +117,8 @@ def test_session_is_mounted_from_the_claim_and_its_uploads_are_read_only() -> No
         "/mnt/session/outputs": (f"{place}/outputs", None),
         "/mnt/session/home": (f"{place}/home", None),
         "/mnt/session/tool_outputs": (f"{place}/tool_outputs", None),
+        "/mnt/skills": (f"{place}/skills", True),
+        "/mnt/memory": (f"{place}/memory", True),
         "/run/agent": ("hands/kubernetes/agent", True),
         "/etc/passwd": ("hands/u/passwd", True),
         "/etc/group": ("hands/u/group", True),

@@ -32,7 +32,7 @@ async def test_workspaces_of_many_that_come_at_once_are_made_in_turn(
     first, go = asyncio.Event(), asyncio.Event()
     make = world.workspaces.make
 
-    async def slowly(where: str) -> Volume:
+    async def slowly(where: str, _stores: object) -> Volume:
         made.append(where)
         first.set()
         await go.wait()

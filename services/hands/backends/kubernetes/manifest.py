@@ -118,7 +118,7 @@ def pod(
     identity = {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user}
     seccomp = {"seccompProfile": {"type": "RuntimeDefault"}}
     shared = [
-        *spec.volume.mounts,
+        *spec.mounts,
         (files.agent, inside.AGENT_DIRECTORY, False),
         (files.users.passwd, "/etc/passwd", False),
         (files.users.group, "/etc/group", False),

@@ -1,0 +1,1 @@
+"""What is brought into a session's sandboxes, and attends to it there."""
