@@ -28,9 +28,14 @@ from drover.environment.v1.environment_service_pb2_grpc import (
 from services.registry.rpc.agents import AgentRpc
 from services.registry.rpc.environment_keys import EnvironmentKeyRpc
 from services.registry.rpc.environments import EnvironmentRpc
+from services.registry.rpc.memory.services import add_memory_services
 from services.registry.store.agents import SqlAgentStore
 from services.registry.store.environment_keys import SqlEnvironmentKeyStore
 from services.registry.store.environments import SqlEnvironmentStore
+from services.registry.store.memory.expiry import Expiry
+from services.registry.store.memory.memories import SqlMemories
+from services.registry.store.memory.stores import SqlMemoryStores
+from services.registry.store.memory.versions import SqlMemoryVersions
 from services.registry.store.schema import SCHEMA
 from storage import open_database
 from storage.health import follow
@@ -82,9 +87,12 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
         add_EnvironmentKeyServiceServicer_to_server,
         EnvironmentKeyRpc(SqlEnvironmentKeyStore(database, clock), clock, new_id),
     )
+    stores, versions = SqlMemoryStores(database, clock), SqlMemoryVersions(database, clock)
+    memories = SqlMemories(database, clock)
+    add_memory_services(server, stores, memories, versions)
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
-    sweep = tasks.create_task(Answers(database, clock).sweep())
-    stack.callback(sweep.cancel)
+    for sweep in (Answers(database, clock).sweep(), Expiry(database, clock).sweep()):
+        stack.callback(tasks.create_task(sweep).cancel)
     await server.start()
     stack.push_async_callback(server.stop)
     health = tasks.create_task(follow(database, server))

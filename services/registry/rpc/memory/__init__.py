@@ -1,0 +1,1 @@
+"""The three services of memory, in terms of the domain and the store."""

@@ -1,0 +1,1 @@
+"""Memory stores in SQL: stores, memories, and every version of those."""
