@@ -87,7 +87,7 @@ async def read(kept: KeptObjects, name: str, size: int = 10) -> bytes:
 
 async def let(kept: KeptObjects, database: Database, clock: Clock, name: str) -> None:
     now = int(clock.now().timestamp() * 1_000_000)
-    await database.write(partial(let_go, name=name, now=now))
+    await database.write(partial(let_go, names=[name], now=now))
     await kept.sweep()
 
 
@@ -171,7 +171,7 @@ async def test_a_store_that_fails_is_told_and_keeps_nothing_from_being_deleted_l
     assert unread.value.reason is Reason.UNAVAILABLE
     task = asyncio.create_task(kept.run())
     now = int(clock.now().timestamp() * 1_000_000)
-    await databases[0].write(partial(let_go, name=name, now=now))
+    await databases[0].write(partial(let_go, names=[name], now=now))
     with pytest.raises(Exception, match="No space left"):
         await kept.sweep()
     task.cancel()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import case, update
 
@@ -10,7 +11,11 @@ from chassis.errors import DroverError, Reason
 from services.registry.store.objects.tables import OBJECTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sqlalchemy import Connection
+
+_AT_ONCE: Final = 500
 
 _O = OBJECTS.c
 
@@ -30,14 +35,18 @@ def hold(connection: Connection, name: str) -> None:
         raise DroverError(Reason.UNAVAILABLE, "the bytes took too long to be stored, try again")
 
 
-def let_go(connection: Connection, name: str, now: int) -> None:
-    """Counts one row less; called after that row was deleted, or refers to it no more.
+def let_go(connection: Connection, names: Iterable[str], now: int) -> None:
+    """Counts one row less for each of these; called after the rows refer to them no more.
 
-    With the last one, the object is deleted soon after `now`, in Unix microseconds. Whoever calls
-    it `wake`s the `KeptObjects` after the commit, for it to be at once.
+    With its last one, an object is deleted soon after `now`, in Unix microseconds. Whoever calls
+    it `wake`s the `KeptObjects` after the commit, for that to be at once.
     """
-    connection.execute(
-        update(OBJECTS)
-        .where(_O.name == name, _O.uses > 0)
-        .values(uses=_O.uses - 1, delete_at=case((_O.uses == 1, now), else_=None))
-    )
+    counts = Counter(names)
+    for count in {*counts.values()}:
+        some = sorted(name for name, times in counts.items() if times == count)
+        for start in range(0, len(some), _AT_ONCE):
+            connection.execute(
+                update(OBJECTS)
+                .where(_O.name.in_(some[start : start + _AT_ONCE]), _O.uses >= count)
+                .values(uses=_O.uses - count, delete_at=case((_O.uses == count, now), else_=None))
+            )
