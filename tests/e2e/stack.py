@@ -163,7 +163,8 @@ def wait_for(condition: Callable[[], object], what: str, deadline: float) -> Non
             return
         now = time.monotonic()
         assert now < end, f"{what} did not come about in {deadline} s"
-        time.sleep(min(max(_ASKED_EVERY, 4 * (now - asked)), _ASKED_AT_LEAST_EVERY))
+        took = now - asked
+        time.sleep(max(_ASKED_EVERY, min(4 * took, _ASKED_AT_LEAST_EVERY), 2 * took))
 
 
 @contextmanager
