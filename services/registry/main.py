@@ -25,9 +25,13 @@ from drover.environment.v1.environment_key_service_pb2_grpc import (
 from drover.environment.v1.environment_service_pb2_grpc import (
     add_EnvironmentServiceServicer_to_server,
 )
+from drover.file.v1.file_service_pb2_grpc import add_FileServiceServicer_to_server
+from services.registry.domain.skills.pinning import Pinning
+from services.registry.file_options import FileOptions
 from services.registry.rpc.agents import AgentRpc
 from services.registry.rpc.environment_keys import EnvironmentKeyRpc
 from services.registry.rpc.environments import EnvironmentRpc
+from services.registry.rpc.files import FileRpc
 from services.registry.rpc.memory.services import add_memory_services
 from services.registry.store.agents import SqlAgentStore
 from services.registry.store.environment_keys import SqlEnvironmentKeyStore
@@ -36,7 +40,11 @@ from services.registry.store.memory.expiry import Expiry
 from services.registry.store.memory.memories import SqlMemories
 from services.registry.store.memory.stores import SqlMemoryStores
 from services.registry.store.memory.versions import SqlMemoryVersions
+from services.registry.store.files.store import SqlFileStore
+from services.registry.store.files.sweep import FileSweep
+from services.registry.store.objects.kept import KeptObjects
 from services.registry.store.schema import SCHEMA
+from services.registry.store.skills.skills import SqlSkillStore
 from storage import open_database
 from storage.health import follow
 from storage.once import Answers
@@ -45,7 +53,7 @@ from storage.settings import DatabaseSettings
 SERVICE = "registry"
 
 
-class RegistrySettings(DatabaseSettings):
+class RegistrySettings(DatabaseSettings, FileOptions):
     """The registry's: the list of models, and how large a sandbox may be asked for."""
 
     registry_database_url: SecretText = Field(
@@ -74,10 +82,11 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
     )
     models = load(settings.models_file)
     agents, environments = SqlAgentStore(database, clock), SqlEnvironmentStore(database, clock)
+    skills = SqlSkillStore(database, clock, lambda: None)
     searchable = settings.search_provider != "none"
     server.add(
         add_AgentServiceServicer_to_server,
-        AgentRpc(agents, clock, new_id, models, searchable=searchable),
+        AgentRpc(agents, clock, new_id, Pinning(skills), models, searchable=searchable),
     )
     server.add(
         add_EnvironmentServiceServicer_to_server,
@@ -90,8 +99,16 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
     stores, versions = SqlMemoryStores(database, clock), SqlMemoryVersions(database, clock)
     memories = SqlMemories(database, clock)
     add_memory_services(server, stores, memories, versions)
+    objects = KeptObjects(settings.store(), database, clock, new_id)
+    files = SqlFileStore(database, objects, clock, new_id, settings.limits())
+    server.add(add_FileServiceServicer_to_server, FileRpc(files, clock))
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
-    for sweep in (Answers(database, clock).sweep(), Expiry(database, clock).sweep()):
+    for sweep in (
+        Answers(database, clock).sweep(),
+        Expiry(database, clock).sweep(),
+        FileSweep(database, objects, clock).run(),
+        objects.run(),
+    ):
         stack.callback(tasks.create_task(sweep).cancel)
     await server.start()
     stack.push_async_callback(server.stop)

@@ -14,6 +14,7 @@ from drover.agent.v1.model_pb2 import (
 )
 from services.registry.domain.release import refuse_unsupported_agent
 from services.registry.domain.servers import check_servers
+from services.registry.domain.skills.pinning import check_skills
 from services.registry.domain.tools import offers, settle_tools
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def settle_definition(agent: Agent | SessionAgent, prefix: str = "") -> None:
         agent.execution_identity.service_account.SetInParent()
     settle_tools(agent.tools, f"{prefix}tools")
     check_servers(agent, prefix)
+    check_skills(agent.skills, f"{prefix}skills")
     if agent.skills and not offers(agent.tools, "read"):
         _refuse(f"{prefix}tools", "read must be enabled while skills are attached")
     refuse_overflow(agent.metadata)

@@ -18,8 +18,6 @@ def refuse_unsupported_agent(agent: Agent | SessionAgent, prefix: str) -> None:
     """Raises INVALID_ARGUMENT for a settled definition that asks for what does not run yet."""
     if agent.HasField("multiagent"):
         _refuse(f"{prefix}multiagent")
-    if agent.skills:
-        _refuse(f"{prefix}skills")
     if agent.execution_identity.HasField("aws_role"):
         _refuse(f"{prefix}execution_identity.type", "aws_role")
 

@@ -18,6 +18,7 @@ from services.registry.domain.ability import check_ability
 from services.registry.domain.agent import new_agent, updated_agent
 from services.registry.domain.ports import Listing
 from services.registry.domain.selection import revised_session_agent, session_agent
+from services.registry.domain.skills.pinning import check_skills
 from services.registry.rpc.once import is_new, once
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from chassis.ids import IdSource
     from drover.agent.v1.agent_pb2 import Agent
     from services.registry.domain.ports import AgentStore
+    from services.registry.domain.skills.pinning import Pinning
     from services.registry.rpc.once import Context
 
 _log = structlog.get_logger("registry.agents")
@@ -42,11 +44,13 @@ class AgentRpc(AgentServiceServicer):
         store: AgentStore,
         clock: Clock,
         ids: IdSource,
+        pinning: Pinning,
         models: Catalogue | None = None,
         *,
         searchable: bool = False,
     ) -> None:
         self._store = store
+        self._pinning = pinning
         self._searchable = searchable
         self._models = load(None) if models is None else models
         self._clock = clock
@@ -58,6 +62,7 @@ class AgentRpc(AgentServiceServicer):
         """Creates an agent at version 1."""
         check_ability(request.model, self._models.of(request.model.id))
         agent = new_agent(request, self._ids("agent"), self._clock.now())
+        await self._pinning.settle(current_call().workspace_id, agent.skills, "skills")
         call = once(pb.CreateAgentResponse, "agent")
         agent = await self._store.add(current_call().workspace_id, agent, call)
         if is_new(call, context):
@@ -75,6 +80,8 @@ class AgentRpc(AgentServiceServicer):
     ) -> pb.UpdateAgentResponse:
         """Changes an agent: a new version where something differs."""
         now = self._clock.now()
+        check_skills(request.skills, "skills")
+        await self._pinning.settle(current_call().workspace_id, request.skills, "skills")
         if request.HasField("model"):
             check_ability(request.model, self._models.of(request.model.id))
 
@@ -149,6 +156,8 @@ class AgentRpc(AgentServiceServicer):
         version = wanted.version if wanted.HasField("version") else None
         base = await self._store.get(current_call().workspace_id, wanted.id, version)
         agent = session_agent(base, overrides, searchable=self._searchable)
+        # Those of the agent, too: a version may have been deleted since it was saved.
+        await self._pinning.settle(current_call().workspace_id, agent.skills, "agent.skills")
         if overrides is not None and overrides.HasField("model"):
             check_ability(agent.model, self._models.of(agent.model.id), "agent.")
         return pb.ResolveAgentResponse(agent=agent)

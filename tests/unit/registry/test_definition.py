@@ -52,6 +52,22 @@ def test_skills_need_the_read_tool(tools: tuple[Tool, ...]) -> None:
     )
 
 
+def test_skills_of_anthropics_are_refused_with_what_to_do() -> None:
+    agent = definition(toolset())
+    agent.skills.append(Skill(custom=SkillReference(skill_id="skill_1")))
+    agent.skills.append(Skill(anthropic=SkillReference(skill_id="xlsx")))
+    message = refusal(agent, "agent.")
+    assert message.startswith("agent.skills.1.type: this installation has no skills of Anthropic's")
+    assert "`drover skills push DIR`" in message
+
+
+def test_a_skill_is_listed_once() -> None:
+    agent = definition(toolset())
+    for version in ("latest", "skver_1"):
+        agent.skills.append(Skill(custom=SkillReference(skill_id="skill_1", version=version)))
+    assert refusal(agent) == "skills.1.skill_id: 'skill_1' is listed already"
+
+
 def test_more_than_16_pairs_of_metadata_are_refused() -> None:
     agent = definition()
     agent.metadata.update({str(number): "" for number in range(17)})
@@ -78,10 +94,6 @@ def unsupported(**fields: object) -> Agent:
     ("agent", "message"),
     [
         (unsupported(multiagent=Multiagent()), "multiagent: not supported"),
-        (
-            unsupported(skills=[Skill(custom=SkillReference(skill_id="skill_1"))]),
-            "skills: not supported",
-        ),
         (
             unsupported(execution_identity=ExecutionIdentity(aws_role={"role_arn": "arn"})),
             "execution_identity.type: aws_role is not supported",

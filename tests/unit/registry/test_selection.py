@@ -129,9 +129,17 @@ def test_servers_are_not_cleared_while_a_toolset_refers_to_them(base: Agent) -> 
     assert list(override(base, "mcp_servers", "tools").mcp_servers) == []
 
 
-def test_what_does_not_run_yet_is_refused_in_overrides_too(base: Agent) -> None:
-    skills = [Skill(custom=SkillReference(skill_id="skill_1"))]
-    assert refusal(base, skills=skills).message.startswith("agent.skills: not supported")
+def test_skills_that_no_installation_has_are_refused_in_overrides_too(base: Agent) -> None:
+    skills = [Skill(anthropic=SkillReference(skill_id="xlsx"))]
+    assert refusal(base, skills=skills).message.startswith("agent.skills.0.type: ")
+
+
+def test_a_running_sessions_tools_are_not_cleared_while_it_has_skills(base: Agent) -> None:
+    base.skills.append(Skill(custom=SkillReference(skill_id="skill_1")))
+    agent = session_agent(base)
+    cleared = ReviseSessionAgentRequest(agent=agent, update_mask=FieldMask(paths=["tools"]))
+    with pytest.raises(DroverError, match=r"agent\.tools: read must be enabled"):
+        revised_session_agent(cleared)
 
 
 def test_a_sessions_tools_are_replaced_under_the_rules_of_a_definition(base: Agent) -> None:

@@ -1,0 +1,1 @@
+"""Skills: what is uploaded as one, and the one archive that is made of it."""

@@ -1,0 +1,1 @@
+"""SkillService and SkillVersionService: what they say on the wire."""

@@ -1,0 +1,1 @@
+"""Skills and their versions in SQL; their archives are objects of the registry's."""
