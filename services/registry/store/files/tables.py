@@ -32,6 +32,7 @@ FILES = Table(
 # The fence of what a session makes: one file of a name.
 Index(
     "files_made",
+    FILES.c.workspace_id,
     FILES.c.session_id,
     FILES.c.filename,
     unique=True,
@@ -51,6 +52,7 @@ FILE_USAGE = Table(
 ENDED_SESSIONS = Table(
     "file_sessions_ended",
     METADATA,
+    Column("workspace_id", String, primary_key=True),
     Column("session_id", String, primary_key=True),
     Column("ended_at", BigInteger, nullable=False),
     Index("file_sessions_by_end", "ended_at"),

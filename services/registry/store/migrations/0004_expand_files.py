@@ -45,7 +45,7 @@ def upgrade(op: Operations) -> None:
     op.create_index(
         "files_made",
         "files",
-        ["session_id", "filename"],
+        ["workspace_id", "session_id", "filename"],
         unique=True,
         sqlite_where=made,
         postgresql_where=made,
@@ -57,6 +57,7 @@ def upgrade(op: Operations) -> None:
     )
     op.create_table(
         "file_sessions_ended",
+        Column("workspace_id", String, primary_key=True),
         Column("session_id", String, primary_key=True),
         Column("ended_at", BigInteger, nullable=False),
     )

@@ -1,0 +1,1 @@
+"""Files: how they are named, what is kept of them, and who may have their bytes."""
