@@ -1,0 +1,1 @@
+"""Memory stores as live directories of sandboxes: each follows the other."""

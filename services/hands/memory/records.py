@@ -1,0 +1,85 @@
+"""What is known of a volume's memory stores, kept beside its directories: no sandbox sees it.
+
+It is lost with the volume, and must be: without its files it would say that they were deleted. A
+process that dies leaves it whole. A machine that dies may leave it older than the files, which are
+then compared with the store.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from services.hands.domain.memory.known import Fingerprint, Known, StoreState
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_NAME: Final = "memory.json"
+_FORMAT: Final = 1
+
+
+@dataclass(slots=True)
+class Record:
+    """Whose a volume's directories of memory are, and what is known of each, by its name."""
+
+    session_id: str = ""
+    workspace_id: str = ""
+    stores: dict[str, StoreState] = field(default_factory=dict)
+
+
+def read(root: Path) -> Record:
+    """What is known of a volume; nothing of one that has no record. Raises `OSError`."""
+    try:
+        return _record(orjson.loads((root / _NAME).read_bytes()))
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
+        return Record()
+
+
+def write(root: Path, record: Record) -> None:
+    """Keeps it, all of it or nothing. Raises `OSError`."""
+    unfinished = root / f"{_NAME}.new"
+    data = orjson.dumps(
+        {
+            "format": _FORMAT,
+            "session_id": record.session_id,
+            "workspace_id": record.workspace_id,
+            "stores": {slug: _told(state) for slug, state in record.stores.items()},
+        }
+    )
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:  # noqa: PTH123  # a descriptor
+        file.write(data)
+    unfinished.rename(root / _NAME)
+
+
+def _told(state: StoreState) -> dict[str, Any]:
+    return {
+        "id": state.store_id,
+        "revision": state.revision,
+        "sent": state.sent,
+        "memories": {
+            path: [known.memory_id, known.sha256, known.here, _seen(known.seen)]
+            for path, known in state.memories.items()
+        },
+    }
+
+
+def _seen(seen: Fingerprint | None) -> list[int] | None:
+    return None if seen is None else [seen.size, seen.modified, seen.changed, seen.inode]
+
+
+def _record(told: dict[str, Any]) -> Record:
+    if told["format"] != _FORMAT:
+        return Record()
+    stores = {}
+    for slug, one in told["stores"].items():
+        memories = {
+            path: Known(memory_id, sha256, here, None if seen is None else Fingerprint(*seen))
+            for path, (memory_id, sha256, here, seen) in one["memories"].items()
+        }
+        stores[slug] = StoreState(one["id"], one["revision"], memories, dict(one["sent"]))
+    return Record(told["session_id"], told["workspace_id"], stores)
