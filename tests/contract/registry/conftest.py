@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 
 from chassis.clock import SystemClock
 from services.registry.store.agents import SqlAgentStore
@@ -13,6 +14,7 @@ from services.registry.store.environments import SqlEnvironmentStore
 from services.registry.store.schema import SCHEMA
 from tests.doubles.databases import migrated
 from tests.doubles.registry_keys import MemoryEnvironmentKeyStore
+from tests.doubles.registry_memory import MemoryReplica
 from tests.doubles.registry_store import MemoryAgentStore, MemoryEnvironmentStore
 from tests.doubles.standing import PromptExit
 
@@ -73,3 +75,24 @@ def keys(databases: list[Database], environments: EnvironmentStore) -> Environme
     if isinstance(environments, MemoryEnvironmentStore):
         return MemoryEnvironmentKeyStore(environments, clock)
     return SqlEnvironmentKeyStore(databases[0], clock)
+
+
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=["sqlite", "postgres"], name="replicas"
+)
+async def memory_of_two_processes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[list[MemoryReplica]]:
+    """Memory in one database, which has the stores of all tests of a module."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('memory') / 'registry.db'}"
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres").new_database()
+    async with PromptExit() as stack:
+        yield [
+            MemoryReplica(await stack.enter_async_context(migrated(url, SCHEMA))) for _ in range(2)
+        ]
+
+
+@pytest.fixture
+def replica(replicas: list[MemoryReplica]) -> MemoryReplica:
+    return replicas[0]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from alembic.operations import Operations
 
 revision = "0006"
-down_revision = "0004"
+down_revision = "0005"
 
 
 def upgrade(op: Operations) -> None:
