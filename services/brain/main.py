@@ -18,10 +18,12 @@ from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
 from chassis.telemetry.metrics import exposed
 from drover.brain.v1.brain_service_pb2_grpc import add_BrainServiceServicer_to_server
+from drover.file.v1.file_service_pb2_grpc import FileServiceStub
 from drover.hands.v1.hands_service_pb2_grpc import HandsServiceStub
 from drover.session.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
 from services.brain.clients.checkpoints import CheckpointSender
+from services.brain.clients.files import RegistryFiles
 from services.brain.domain.decision import Limits
 from services.brain.harness.clearing import ClearingPolicy
 from services.brain.harness.compaction import CompactionPolicy
@@ -54,6 +56,7 @@ async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
     token, models = settings.token(), load(settings.models_file)
     sessions = await stack.enter_async_context(open_channel(settings.address_of("session"), token))
     hands = await stack.enter_async_context(open_channel(settings.address_of("hands"), token))
+    records = await stack.enter_async_context(open_channel(settings.address_of("registry"), token))
     model = await stack.enter_async_context(open_model(os.environ, settings.model_provider))
     points: SyncPoints = NoSyncPoints()
     if settings.sync_points is not None:
@@ -90,6 +93,7 @@ async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
             points=points,
             models=models,
             judge_seconds=settings.judge_seconds,
+            files=RegistryFiles(FileServiceStub(records), max_bytes=settings.file_cache_bytes),
         ),
         cache=StateCache(max_bytes=settings.state_cache_bytes),
         checkpointing=Checkpointing(harnesses, sender.send, metrics),

@@ -69,6 +69,11 @@ class BrainSettings(Settings):
     state_cache_bytes: int = Field(
         default=64 * 1024 * 1024, ge=0, description="Memory for the states of sessions at rest."
     )
+    file_cache_bytes: int = Field(
+        default=64 * 1024 * 1024,
+        ge=0,
+        description="Memory for the files that conversations show, as the model is sent them.",
+    )
     models_file: Path | None = Field(
         default=None, description="JSON file with models and prices of yours, over those shipped."
     )

@@ -32,7 +32,12 @@ from drover.session.v1 import lease_pb2 as pb
 from drover.session.v1.checkpoint_pb2 import Checkpoint
 from drover.session.v1.preview_pb2 import Preview
 from drover.session.v1.session_pb2 import Session
-from drover.session.v1.session_service_pb2 import GetEventsRequest, GetEventsResponse
+from drover.session.v1.session_service_pb2 import (
+    GetEventsRequest,
+    GetEventsResponse,
+    GetSessionRequest,
+    GetSessionResponse,
+)
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from services.brain.domain.calls import answered_by
 
@@ -292,6 +297,9 @@ class FakeSessions(SessionServiceServicer):
     def add(self, session: Session) -> FakeSession:
         self.by_id[session.id] = FakeSession(session)
         return self.by_id[session.id]
+
+    async def GetSession(self, request: GetSessionRequest, _context: Any) -> GetSessionResponse:
+        return GetSessionResponse(session=self.by_id[request.session_id].session)
 
     async def GetEvents(self, request: GetEventsRequest, _context: Any) -> GetEventsResponse:
         """Slices by position and around an event, and pages of 50."""

@@ -22,7 +22,7 @@ from drover.hands.v1.hands_service_pb2 import (
     ProvisionRequest,
 )
 from services.brain.clients.failures import translated
-from services.brain.domain import events
+from services.brain.domain import briefing, events
 from services.brain.domain.calls import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from drover.event.v1.session_event_pb2 import SessionError
     from drover.hands.v1.hands_service_pb2 import ExecuteResponse, McpServerOutcome
     from drover.hands.v1.hands_service_pb2_grpc import HandsServiceAsyncStub
+    from drover.hands.v1.mounts_pb2 import Mounts
     from services.brain.domain.calls import Call
 
 DEFAULT_DEADLINE: Final = 150.0
@@ -107,6 +108,10 @@ class ToolOutcome:
 class Hands(Protocol):
     """All that a brain can do to the world, within one lease of one session."""
 
+    def bring(self, mounts: Mounts | None) -> None:
+        """From now on `mounts` are brought into the session's sandbox."""
+        ...
+
     async def provision(self) -> Sequence[SessionError]:
         """Has the session's sandbox made ready; a failure is left to the first call to meet.
 
@@ -139,6 +144,7 @@ class GrpcHands:
         session_id: str,
         generation: int,
         environment: EnvironmentConfig | None,
+        mounts: Mounts | None = None,
     ) -> None:
         self._stub = stub
         self._clock = clock
@@ -146,6 +152,11 @@ class GrpcHands:
         self._session_id = session_id
         self._generation = generation
         self._environment = environment
+        self._mounts = mounts
+
+    def bring(self, mounts: Mounts | None) -> None:
+        """From now on `mounts` are brought into the session's sandbox."""
+        self._mounts = mounts
 
     async def provision(self) -> Sequence[SessionError]:
         """Has the session's sandbox made ready; a failure is left to the first call to meet."""
@@ -155,6 +166,7 @@ class GrpcHands:
             session_id=self._session_id,
             generation=self._generation,
             environment=self._environment,
+            mounts=self._mounts,
         )
         try:
             with translated("the hands service"):
@@ -198,6 +210,7 @@ class GrpcHands:
             environment=self._environment,
             mcp_server_name=call.server,
             web=call.web,
+            mounts=self._mounts,
         )
         limit = time_limit(call)
         deadline = self._clock.monotonic() + limit
@@ -276,7 +289,9 @@ def _failed(message: str) -> ToolOutcome:
 
 def _outcome(response: ExecuteResponse) -> ToolOutcome:
     said: Sequence[ContentBlock]
-    content, errors = response.content, response.errors
+    content, errors = list(response.content), response.errors
+    if found := briefing.found(response.found_skills):
+        content.append(events.text(found))
     match response.verdict:
         case v if v == VERDICT_CANCELLED:
             said = (events.text(INTERRUPTED),)

@@ -7,7 +7,7 @@ for an old part of a conversation is the same bytes in every request.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,13 +22,26 @@ if TYPE_CHECKING:
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 _REDACTED = "[content was withheld]"
-_FILE = "[an uploaded file, which this release cannot show to the model]"
 _NO_OUTPUT = "(no output)"
+
+REFERENCE_MARK: Final = b'{"type":"file","file_id":'
+"""How the source of a picture or document begins that is a file. No other bytes look like it."""
 
 
 def quoted(text: str) -> bytes:
     """`text` as a JSON string."""
     return _encode(text).encode()
+
+
+def foreign(text: str) -> bytes:
+    """JSON that others have written, byte for byte, unless it could pass for a reference of ours.
+
+    A model, or a server, that writes one would be shown the file in its own words.
+    """
+    encoded = text.encode()
+    if REFERENCE_MARK not in encoded:
+        return encoded
+    return encoded.replace(REFERENCE_MARK, b"{ " + REFERENCE_MARK[1:])
 
 
 def text_block(text: str) -> bytes:
@@ -60,11 +73,11 @@ def blocks(contents: Iterable[ContentBlock]) -> list[bytes]:
 
 
 def tool_use(model_call_id: str, name: str, arguments: str) -> bytes:
-    """A tool call as the model made it; `arguments` is spliced in byte for byte."""
+    """A tool call as the model made it; `arguments` is spliced in as `foreign` JSON is."""
     return b'{"type":"tool_use","id":%b,"name":%b,"input":%b}' % (
         quoted(model_call_id),
         quoted(name),
-        arguments.encode(),
+        foreign(arguments),
     )
 
 
@@ -121,7 +134,7 @@ def _image(image: ImageBlock) -> bytes:
         case "url":
             value = b'{"type":"url","url":%b}' % quoted(source.url.url)
         case _:
-            return text_block(_FILE)
+            value = REFERENCE_MARK + quoted(source.file.file_id) + b"}"
     return b'{"type":"image","source":%b}' % value
 
 
@@ -140,7 +153,7 @@ def _document(document: DocumentBlock) -> bytes:
         case "url":
             value = b'{"type":"url","url":%b}' % quoted(source.url.url)
         case _:
-            return text_block(_FILE)
+            value = REFERENCE_MARK + quoted(source.file.file_id) + b"}"
     extra = b""
     if document.context:
         extra += b',"context":' + quoted(document.context)

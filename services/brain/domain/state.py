@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from services.brain.domain import mounts, policy
+from services.brain.domain import briefing, mounts, policy
 from services.brain.domain.budget import cap_of
 from services.brain.domain.codec import DERIVED
 from services.brain.domain.context import HISTORY_KEY, Context
@@ -43,8 +43,11 @@ class State:
     permissions: policy.Permissions
     # The workers of its environment answer the calls of the sandbox's tools.
     self_hosted: bool = False
-    # What is said of the repositories in its sandbox (`mounts.py`).
+    # What is said of the repositories and memory stores in its sandbox (`briefing.py`), and where
+    # its files are, which may come and go.
     mounts: list[str] = field(default_factory=list)
+    memory: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
     seq: int = 0
     status: Status = Status.IDLE
     transcript: Transcript = field(default_factory=Transcript)
@@ -109,7 +112,9 @@ def begin(session: Session) -> State:
         agent=session.agent,
         permissions=_permissions(session.agent, Servers(), trimmed=False),
         self_hosted=session.environment.HasField("self_hosted"),
-        mounts=mounts.described(session),
+        mounts=briefing.repositories(session),
+        memory=briefing.memory(session),
+        files=mounts.files(session),
         copied_seq=session.forked_from.seq,
         budget=cap_of(session.budget) if session.HasField("budget") else None,
     )
@@ -120,6 +125,14 @@ def adopt(state: State, agent: SessionAgent) -> None:
     if agent != state.agent:
         state.agent = agent
         review(state)
+
+
+def renew(state: State, session: Session) -> None:
+    """Goes on with a newer copy of the session."""
+    adopt(state, session.agent)
+    if (files := mounts.files(session)) != state.files:
+        state.files = files
+        state.prefix = b""
 
 
 def trim(state: State) -> None:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
 
-from services.brain.domain import content
+from services.brain.domain import content, media
 
 Role = Literal["user", "assistant", "system"]
 
 CACHE_CONTROL: Final = b',"cache_control":{"type":"ephemeral"}}'
 
 CLEARABLE: Final = 1024
-"""Bytes from which on it pays to put a note in a tool result's place."""
+"""The weight from which on it pays to put a note in a tool result's place."""
 
 _CLOSE = b"]},"
 _ROLE_AT = len(b'{"role":"')
@@ -26,25 +26,6 @@ _SYSTEM = b'{"role":"system","content":['
 _THOUGHTS = (b'{"type":"thinking"', b'{"type":"redacted_thinking"')
 _RESULT = b'{"type":"tool_result"'
 _RESULT_ID = re.compile(rb'\{"type":"tool_result","tool_use_id":"((?:[^"\\]|\\.)*)"')
-
-# Inside a JSON string every quote is escaped, so that only a block's own source looks like this.
-_TEXT = rb'"(?:[^"\\]|\\.)*"'
-_DATA = re.compile(rb'"type":"base64","media_type":"([^"]*)","data":"[A-Za-z0-9+/=]*"')
-_MEDIA = re.compile(
-    rb'\{"type":"(image|document)","source":\{' + _DATA.pattern + rb"\}"
-    rb'(?:,"context":' + _TEXT + rb')?(?:,"title":' + _TEXT + rb")?\}"
-)
-_DATA_MARK = b'"type":"base64"'
-
-# Pictures and documents from wherever they come. Possessive: a picture has millions of characters.
-_LONG_TEXT = rb'"(?:[^"\\]++|\\.)*+"'
-_SHOWN = re.compile(
-    rb'\{"type":"(image|document)","source":\{"type":"[a-z0-9]+"(?:,"[a-z_]+":'
-    + _LONG_TEXT
-    + rb")*+\}"
-    rb'(?:,"(?:context|title)":' + _LONG_TEXT + rb")*+\}"
-)
-_PICTURE_WEIGHT = 6_000
 
 
 class Shown(Enum):
@@ -110,11 +91,10 @@ class Transcript:
             encoded = block.block if isinstance(block, Result) else block
             start = len(buffer)
             buffer += encoded
-            light = _light(encoded)
+            light = media.light(encoded)
             self._light += light
             if isinstance(block, Result):
-                if len(encoded) >= CLEARABLE:
-                    weight = len(encoded) - light
+                if (weight := len(encoded) - light) >= CLEARABLE:
                     self._results.append(_Clearable(start, len(buffer), weight, block.event_id))
             elif role == "assistant" and encoded.startswith(_THOUGHTS):
                 self._thoughts.append((start, len(buffer)))
@@ -143,7 +123,7 @@ class Transcript:
         self._starts = [start for start in self._starts if start < at]
         self._results = [result for result in self._results if result.end <= at]
         self._thoughts = [thought for thought in self._thoughts if thought[1] <= at]
-        self._light = _light(self._bytes)
+        self._light = media.light(self._bytes)
 
     def withdraw_system(self) -> bytes:
         """Takes the last message away if it is the system's; answers its blocks, as they stood."""
@@ -173,15 +153,14 @@ class Transcript:
         end = start + len(old.block)
         self._results = [result for result in self._results if result.start != start]
         self._splice([(start, end, new.block)])
-        if len(new.block) >= CLEARABLE:
-            weight = len(new.block) - _light(new.block)
+        if (weight := len(new.block) - media.light(new.block)) >= CLEARABLE:
             self._results.append(_Clearable(start, start + len(new.block), weight, new.event_id))
             self._results.sort(key=lambda result: result.start)
 
     def shown(self) -> Shown:
         """Where pictures and documents are that the model has not answered yet."""
         start = self._unanswered()
-        if _SHOWN.search(self._bytes, start) is None:
+        if media.SHOWN.search(self._bytes, start) is None:
             return Shown.NOWHERE
         blocks = [
             block
@@ -193,7 +172,7 @@ class Transcript:
 
     def withhold(self) -> None:
         """Puts notes in the place of pictures and documents that the model has not answered yet."""
-        found = list(_SHOWN.finditer(self._bytes, self._unanswered()))
+        found = list(media.SHOWN.finditer(self._bytes, self._unanswered()))
         edits = [(it.start(), it.end(), content.refused(it[1].decode())) for it in found]
         self._results = [
             result
@@ -243,7 +222,7 @@ class Transcript:
         for number in range(len(self._starts) - 1, 0, -1):
             start = self._starts[number]
             message = self._bytes[start:end]
-            weight += len(message) - _light(message)
+            weight += len(message) - media.light(message)
             end = start
             if chosen and weight > tail:
                 break
@@ -269,7 +248,7 @@ class Transcript:
         ]
         self._thoughts = [(at + by, end + by) for at, end in self._thoughts if at >= start]
         self._turn = self._turn + by if self._turn > start else len(lead)
-        self._light = _light(self._bytes)
+        self._light = media.light(self._bytes)
 
     def before(self, cut: int) -> Transcript:
         """The messages before `cut`, as a conversation of their own without its bulk.
@@ -290,7 +269,7 @@ class Transcript:
         head._splice(
             [
                 (it.start(), it.end(), content.withheld(it.group(1).decode()))
-                for it in _MEDIA.finditer(head._bytes)
+                for it in media.HELD.finditer(head._bytes)
             ]
         )
         return head
@@ -430,18 +409,4 @@ class Transcript:
         self._thoughts = [
             (moved(start), moved(start) + end - start) for start, end in self._thoughts
         ]
-        self._light = _light(self._bytes)
-
-
-def _light(encoded: bytes | bytearray) -> int:
-    """Bytes of it that count for nothing."""
-    if _DATA_MARK not in encoded:
-        return 0
-    return sum(map(_light_data, _DATA.finditer(encoded)))
-
-
-def _light_data(found: re.Match[bytes]) -> int:
-    size = found.end() - found.start()
-    # A picture costs by its area, which is bounded; a document by its pages.
-    picture = found.group(1).startswith(b"image/")
-    return max(0, size - (_PICTURE_WEIGHT if picture else max(_PICTURE_WEIGHT, size // 20)))
+        self._light = media.light(self._bytes)

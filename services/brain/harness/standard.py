@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from catalogue.models import load
-from services.brain.domain import content, decision, mounts, projection
+from services.brain.domain import briefing, content, decision, projection
 from services.brain.domain.decision import Limits
 from services.brain.domain.state import begin
 from services.brain.domain.transcript import CACHE_CONTROL
@@ -177,8 +177,11 @@ class StandardHarness:
         if offered:
             note = WORKER_NOTE if state.self_hosted else SANDBOX_NOTE
             system.append(content.text_block(note))
-            if state.mounts:
-                system.append(content.text_block(mounts.note(state.mounts)))
+            system += map(content.text_block, briefing.shared(state))
+            if (own := briefing.own(state)) and system:
+                # Other sessions of the agent have the same up to here.
+                system[-1] = system[-1][:-1] + CACHE_CONTROL
+            system += map(content.text_block, own)
         # One breakpoint behind whichever comes last covers both.
         for blocks in (system, tools):
             if blocks:

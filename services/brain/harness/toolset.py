@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from services.brain.domain.content import quoted
+from services.brain.domain.content import foreign, quoted
 from services.brain.domain.context import HISTORY_TOOL
 
 if TYPE_CHECKING:
@@ -175,11 +175,11 @@ HISTORY: Final = _tool(
 
 
 def custom(tool: CustomTool) -> bytes:
-    """The definition of a tool that the client runs; its schema is spliced in byte for byte."""
+    """The definition of a tool that the client runs; its schema is spliced in as it is."""
     return b'{"name":%b,"description":%b,"input_schema":%b}' % (
         quoted(tool.name),
         quoted(tool.description),
-        tool.input_schema.encode(),
+        foreign(tool.input_schema),
     )
 
 
@@ -189,7 +189,7 @@ def remote(tool: McpTool) -> bytes:
     return b'{"name":%b%b,"input_schema":%b}' % (
         quoted(tool.offered_name),
         described,
-        tool.input_schema.encode(),
+        foreign(tool.input_schema),
     )
 
 

@@ -62,6 +62,7 @@ class Judgement:
             self._log.state,
             request=start.id,
             models=self._ports.models,
+            files=self._ports.files,
             points=self._ports.points,
         )
         if self._log.waiting.interrupt:

@@ -19,6 +19,7 @@ from services.brain.domain import budget
 from services.brain.domain.policy import SANDBOX_TOOLS, Permission
 from services.brain.domain.response import Grown, ResponseAssembler, Started, ToolBegun
 from services.brain.loop import spans
+from services.brain.loop.attaching import attached
 from services.brain.loop.sync_points import Point
 from services.brain.model.port import ModelError
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from catalogue.models import Catalogue
     from drover.event.v1.event_pb2 import Event
     from drover.event.v1.span_event_pb2 import ModelUsage
+    from services.brain.clients.files import Files
     from services.brain.domain.events import EventFactory
     from services.brain.domain.response import Signal
     from services.brain.domain.state import State
@@ -57,6 +59,7 @@ class ModelCall:
         *,
         request: str,
         models: Catalogue,
+        files: Files,
         points: SyncPoints,
         preview: Callable[[Preview], None] = unseen,
         on_sandbox: Callable[[], None] = no_sandbox,
@@ -65,6 +68,7 @@ class ModelCall:
         self._state = state
         self._request = request
         self._models = models
+        self._files = files
         self._model_id = ""
         self._preview = preview
         self._on_sandbox = on_sandbox
@@ -107,6 +111,7 @@ class ModelCall:
         return self._interrupted
 
     async def _stream(self, request: ModelRequest) -> list[Event]:
+        request = await attached(request, self._files)
         with spans.chat(self._state, request.model, self._model.provider) as span:
             try:
                 await self._read(request)

@@ -20,7 +20,7 @@ from drover.session.v1.lease_pb2 import (
 )
 from services.brain.domain import budget, calls, projection
 from services.brain.domain.decision import rests
-from services.brain.domain.state import adopt
+from services.brain.domain.state import renew
 from services.brain.loop.checkpoints import NOTHING, Mark
 
 if TYPE_CHECKING:
@@ -129,12 +129,12 @@ class SessionLog:
                 self._beginnings = None
                 return False
             self.state, self.checkpoint = state, Mark.of(state)
-            adopt(state, session.agent)
+            renew(state, session)
         elif self._cached is None:
             self.state = self.harness.begin(session)
         elif self._cached.harness == self.harness.name:
             self.state = self._cached.state
-            adopt(self.state, session.agent)
+            renew(self.state, session)
         else:
             msg = f"folded by {self._cached.harness}, wanted by {self.harness.name}"
             raise DriftError(msg)
@@ -177,6 +177,10 @@ class SessionLog:
     def usage(self) -> UsageSnapshot:
         """What the session has used, and cost, until now."""
         return budget.told(self.state.usage, self._lease.now(), self._models)
+
+    def renew(self, session: Session) -> None:
+        """Goes on with a newer copy of the session."""
+        renew(self.state, session)
 
     def input_changed(self, waiting: InputWaiting) -> None:
         """Passes on what waits in the inbox."""

@@ -17,7 +17,8 @@ from drover.session.v1.lease_pb2 import (
     TAKE_INPUT_NEXT,
     TAKE_INPUT_UNSPECIFIED,
 )
-from services.brain.domain import budget, errors, events, servers
+from services.brain.clients.files import NoFiles
+from services.brain.domain import budget, errors, events, mounts, servers
 from services.brain.domain.calls import INTERRUPTED, Answerer
 from services.brain.domain.decision import (
     AwaitTools,
@@ -60,9 +61,11 @@ if TYPE_CHECKING:
     from drover.event.v1.session_event_pb2 import RefusalDetails, SessionError, StopReason
     from drover.event.v1.span_event_pb2 import ModelUsage
     from drover.session.v1.lease_pb2 import InputWaiting
+    from services.brain.clients.files import Files
     from services.brain.clients.hands import Hands
     from services.brain.clients.history import History
     from services.brain.clients.lease import Lease
+    from services.brain.clients.snapshot import Snapshots
     from services.brain.domain.calls import Call
     from services.brain.domain.decision import Decision
     from services.brain.loop.retry import RetryPolicy
@@ -85,6 +88,8 @@ class Ports:
     models: Catalogue = field(default_factory=unlisted)
     # Seconds that the model has to judge the calls of one response.
     judge_seconds: float = 60.0
+    # The files that conversations show.
+    files: Files = field(default_factory=NoFiles)
 
 
 class Turns:
@@ -99,12 +104,17 @@ class Turns:
         tasks: asyncio.TaskGroup,
         *,
         history: History,
+        snapshots: Snapshots,
     ) -> None:
         self._ports = ports
         self._log = log
         self._lease = lease
         self._factory = events.EventFactory(ports.ids, log.state.thread_id, log.state.agent.name)
         self._stir = asyncio.Event()
+        self._hands = hands
+        self._snapshots = snapshots
+        # Whether the session may be another than the lease came with.
+        self._aged = False
         self._runs = ToolRuns(hands, history, tasks, self._stir.set, ports.points)
         self._lists = ServerLists(hands, tasks, self._stir.set)
         self._model_call: ModelCall | None = None
@@ -140,7 +150,9 @@ class Turns:
         self._record_finished()
         mine = Mine(self._request, self._runs.running, self._rested, self._lists.ready)
         decision = self._log.harness.decide(self._log.state, self._log.waiting, mine)
-        return await self._perform(decision)
+        ended = await self._perform(decision)
+        self._aged = True
+        return ended
 
     async def _perform(  # noqa: C901, PLR0912  # one arm per decision
         self, decision: Decision
@@ -204,7 +216,16 @@ class Turns:
             start = self._factory.request_start()
             await self._log.exchange([*running, start], take=TAKE_INPUT_NEXT)
             self._request = start.id
+        await self._renew()
         await self._ports.points.reach(Point.INPUT_TAKEN)
+
+    async def _renew(self) -> None:
+        """What the user says next may be about files that the session has got since."""
+        if self._log.state.self_hosted or not self._aged:
+            return
+        if (session := await self._snapshots.read()) is not None:
+            self._log.renew(session)
+            self._hands.bring(mounts.of(session))
 
     async def _call_model(self, *, compact: bool = False) -> bool:
         self._begin_span()
@@ -222,6 +243,7 @@ class Turns:
             state,
             request=request,
             models=self._ports.models,
+            files=self._ports.files,
             preview=unseen if compact else self._lease.preview,
             on_sandbox=no_sandbox if compact or state.self_hosted else self._runs.provision,
             points=self._ports.points,

@@ -10,6 +10,8 @@ import structlog
 from services.brain.clients.hands import GrpcHands, WarmHands
 from services.brain.clients.history import LogHistory
 from services.brain.clients.lease import Lease, held
+from services.brain.clients.snapshot import SessionSnapshots
+from services.brain.domain import mounts
 from services.brain.harness.guard import HarnessFailedError
 from services.brain.loop.session_log import SessionLog
 from services.brain.loop.state_cache import CachedState
@@ -91,6 +93,7 @@ class Worker:
                         session_id=session_id,
                         generation=lease.generation,
                         environment=_environment(lease.session),
+                        mounts=mounts.of(lease.session),
                     )
                     history = LogHistory(
                         self._sessions,
@@ -98,7 +101,10 @@ class Worker:
                         session_id=session_id,
                         thread_id=log.state.thread_id,
                     )
-                    turns = Turns(ports, log, lease, hands, tasks, history=history)
+                    snapshots = SessionSnapshots(self._sessions, session_id)
+                    turns = Turns(
+                        ports, log, lease, hands, tasks, history=history, snapshots=snapshots
+                    )
                     log.listen(turns.on_input)
                     await turns.run()
             except ExceptionGroup as group:

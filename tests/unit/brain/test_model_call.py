@@ -8,6 +8,7 @@ import pytest
 
 from catalogue.models import load
 from drover.session.v1.preview_pb2 import Preview
+from services.brain.clients.files import NoFiles
 from services.brain.domain import events
 from services.brain.harness.port import ModelRequest
 from services.brain.loop.model_call import ModelCall
@@ -30,6 +31,7 @@ class Rig:
             self.state,
             request="sevt_request",
             models=load(None),
+            files=NoFiles(),
             preview=self.previews.append,
             on_sandbox=self.provision,
             points=NoSyncPoints(),
