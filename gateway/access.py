@@ -2,12 +2,13 @@
 
 A route says in the contract which kinds of key it takes (`MethodRules.keys`), and its path what it
 is about. An API key opens all of its workspace, an environment's key that environment and its
-sessions, a work item's token that item and its session. What is not a worker's answers as if it
-were not there (ENDPOINTS §0, SEMANTICS §18).
+sessions, a work item's token that item, its session, and the memory stores and skills of that. What
+is not a worker's answers as if it were not there (ENDPOINTS §0, SEMANTICS §18).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from chassis.context import CallContext, call_context, current_call
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from drover.api.v1.annotations_pb2 import MethodRules
     from gateway.auth import ApiKeys, Token
+    from gateway.transcode.routes import Route
     from gateway.workers import Workers
 
 API_ONLY: Final = frozenset({KEY_KIND_API})
@@ -40,8 +42,31 @@ _NAMES: Final = {
     KEY_KIND_ENVIRONMENT: "environment keys",
     KEY_KIND_WORK_ITEM: "work items' tokens",
 }
-_SCOPES: Final = frozenset({"environment_id", "session_id"})
+_SCOPES: Final = frozenset({"environment_id", "session_id", "memory_store_id", "skill_id"})
+_LENT: Final = frozenset({"memory_store_id", "skill_id"})
+_LATEST: Final = "latest"
 _RESULTS: Final = frozenset({"user_tool_result", "user_custom_tool_result"})
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a route asks of who calls.
+
+    A key of one of the `kinds` and, if they are not empty, the beta name `beta` or `other_beta`.
+    `writes` says that it may change what its path names.
+    """
+
+    kinds: frozenset[KeyKind.ValueType] = API_ONLY
+    beta: str = ""
+    other_beta: str = ""
+    writes: bool = False
+
+
+def terms(route: Route) -> Terms:
+    """What a route asks. Raises as `kinds`."""
+    rules = route.rules
+    taken = kinds(rules, route.template)
+    return Terms(taken, rules.beta, rules.other_beta, writes=route.verb != "GET")
 
 
 def kinds(rules: MethodRules, template: str) -> frozenset[KeyKind.ValueType]:
@@ -51,7 +76,7 @@ def kinds(rules: MethodRules, template: str) -> frozenset[KeyKind.ValueType]:
     """
     taken = frozenset(rules.keys) or API_ONLY
     if taken - API_ONLY and not any(f"{{{name}}}" in template for name in _SCOPES):
-        msg = f"{template}: workers may call it, but it names neither environment nor session"
+        msg = f"{template}: workers may call it, but it names nothing of theirs"
         raise ContractError(msg)
     return taken
 
@@ -63,38 +88,34 @@ class Access:
         self._keys = keys
         self._workers = workers
 
-    def admit(
-        self, headers: Headers, taken: Collection[KeyKind.ValueType], needed: str
-    ) -> Caller | Token:
+    def admit(self, headers: Headers, terms: Terms) -> Caller | Token:
         """Whose request it is, or whose token is still to be asked about by `admit_worker`.
 
         Raises UNAUTHENTICATED without a valid key, PERMISSION_DENIED for one of a kind that is not
-        among those `taken` or of another workspace than the one named, and as `beta.check`.
+        taken or of another workspace than the one named, and as `beta.check`.
         """
         who = self._keys.caller(headers)
         if isinstance(who, Caller):
-            _check_kind(who.kind, taken)
-            beta.check(headers, needed)
+            _check_kind(who.kind, terms.kinds)
+            beta.check(headers, terms.beta, terms.other_beta)
         return who
 
     async def admit_worker(
-        self,
-        token: Token,
-        headers: Headers,
-        taken: Collection[KeyKind.ValueType],
-        needed: str,
-        path: Mapping[str, str],
+        self, token: Token, headers: Headers, terms: Terms, path: Mapping[str, str]
     ) -> Caller:
         """The worker whose request it is, for something of its own.
 
-        Raises as `admit`, and NOT_FOUND for what the path names and is not the worker's.
+        Raises as `admit`, NOT_FOUND for what the path names and is not the worker's, and
+        PERMISSION_DENIED for a change of what its session may only read.
         """
         caller = await self._workers.caller(token)
         check_workspace(headers, caller.workspace_id)
-        _check_kind(caller.kind, taken)
-        beta.check(headers, needed)
+        _check_kind(caller.kind, terms.kinds)
+        beta.check(headers, terms.beta, terms.other_beta)
         with call_context(CallContext(caller.workspace_id, current_call().request_id)):
             await self._check_path(caller, path)
+            if not _LENT.isdisjoint(path):
+                await self._check_lent(caller, path, writes=terms.writes)
         return caller
 
     async def confirm(self, caller: Caller) -> None:
@@ -116,6 +137,25 @@ class Access:
         if not is_own:
             raise DroverError(Reason.NOT_FOUND, f"session {session_id} not found")
         _check_running(caller)
+
+    async def _check_lent(self, caller: Caller, path: Mapping[str, str], *, writes: bool) -> None:
+        """Checks what a worker's session has been lent: stores, and skills of its agent."""
+        _check_running(caller)
+        lent = await self._workers.lent_to(caller.workspace_id, caller.session_id)
+        if (store_id := path.get("memory_store_id")) is not None:
+            if store_id not in lent.stores:
+                raise DroverError(Reason.NOT_FOUND, f"no memory store {store_id!r}")
+            if writes and not lent.stores[store_id]:
+                raise DroverError(
+                    Reason.PERMISSION_DENIED, f"the session may only read {store_id!r}"
+                )
+        if (skill_id := path.get("skill_id")) is not None:
+            version = path.get("version")
+            allowed = lent.skills.get(skill_id, frozenset())
+            if not allowed or version not in {*allowed, _LATEST}:
+                raise DroverError(
+                    Reason.NOT_FOUND, f"no version {version!r} of a skill {skill_id!r}"
+                )
 
 
 def check_request(caller: Caller, message: Message) -> None:

@@ -17,7 +17,6 @@ from chassis.context import DEFAULT_WORKSPACE, CallContext, call_context, curren
 from chassis.errors import DroverError, Reason
 from chassis.telemetry import tracing
 from gateway import errors
-from gateway.access import API_ONLY
 from gateway.auth import Caller
 from gateway.transcode.template import NoRouteError, Router, WrongVerbError
 
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 
     from chassis.clock import Clock
     from chassis.ids import IdSource
-    from drover.api.v1.annotations_pb2 import KeyKind
-    from gateway.access import Access
+    from gateway.access import Access, Terms
     from gateway.auth import HostNames
     from gateway.traffic import Traffic
 
@@ -42,16 +40,13 @@ _VERBS = frozenset({"GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"})
 class Served:
     """An endpoint with what must hold before it is called.
 
-    `keyed` ones need a key of one of the `kinds` and, if it is not empty, the beta name `beta`;
-    they find whose key it is in `request.state.caller`. `any_host` ones answer under whatever name
-    they are called, for probes.
+    Those with `terms` need a key that fulfils them; they find whose it is in
+    `request.state.caller`. `any_host` ones answer under whatever name they are called, for probes.
     """
 
     template: str
     endpoint: Endpoint
-    keyed: bool = True
-    beta: str = ""
-    kinds: frozenset[KeyKind.ValueType] = API_ONLY
+    terms: Terms | None = None
     any_host: bool = False
 
 
@@ -96,9 +91,9 @@ class GatewayApp:
         try:
             return self._router.find(request.method, request.scope["raw_path"])
         except NoRouteError:
-            return Served(_UNMATCHED, _no_route, keyed=False), {}
+            return Served(_UNMATCHED, _no_route), {}
         except WrongVerbError as wrong:
-            return Served(_UNMATCHED, partial(_wrong_verb, wrong.allowed), keyed=False), {}
+            return Served(_UNMATCHED, partial(_wrong_verb, wrong.allowed)), {}
 
     async def _serve_traced(
         self, request: Request, served: Served, path: Mapping[str, str], answer: _Answer
@@ -145,12 +140,12 @@ class GatewayApp:
         headers = request.headers
         if not served.any_host:
             self._hosts.check(", ".join(headers.getlist("host")))
-        if not served.keyed:
+        if served.terms is None:
             return None
-        who = self._access.admit(headers, served.kinds, served.beta)
+        who = self._access.admit(headers, served.terms)
         if isinstance(who, Caller):
             return who
-        return await self._access.admit_worker(who, headers, served.kinds, served.beta, path)
+        return await self._access.admit_worker(who, headers, served.terms, path)
 
 
 async def _no_route(_request: Request, _path: Mapping[str, str]) -> Response:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _WORKSPACE = "anthropic-workspace-id"
 _PREFIXES = {"drover_env_": KEY_KIND_ENVIRONMENT, "drover_work_": KEY_KIND_WORK_ITEM}
+_ID_LENGTH = 24
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _ANY_ADDRESS = frozenset({"", "0.0.0.0", "[::]"})  # noqa: S104  # compared, not bound
 
@@ -43,8 +44,8 @@ class Token:
 class Caller:
     """Whose request it is: the workspace, and the digest of the key that opens it.
 
-    The key of an environment, `key_id`, opens that one only; a work item's token its item, of which
-    `has_stopped` tells, and the item's session.
+    `key_id` names a key without its secret. That of an environment opens that one only; a work
+    item's token its item, of which `has_stopped` tells, and the item's session.
     """
 
     workspace_id: str
@@ -59,7 +60,7 @@ class Caller:
     @property
     def worker(self) -> str:
         """What a worker is told by in logs: its key's id, or its item's; empty for API keys."""
-        return self.key_id or self.work_id
+        return "" if self.kind == KEY_KIND_API else self.key_id or self.work_id
 
     @property
     def token(self) -> Token:
@@ -72,7 +73,10 @@ class ApiKeys:
 
     def __init__(self, keys: Iterable[str]) -> None:
         digests = dict.fromkeys(_digest(key) for key in keys if key)
-        self._callers = tuple(Caller(DEFAULT_WORKSPACE, digest) for digest in digests)
+        self._callers = tuple(
+            Caller(DEFAULT_WORKSPACE, digest, key_id=f"apikey_{digest.hex()[:_ID_LENGTH]}")
+            for digest in digests
+        )
         if not self._callers:
             msg = "there is no API key: nobody could call"
             raise ValueError(msg)

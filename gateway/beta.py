@@ -79,10 +79,11 @@ KNOWN = frozenset(
 )
 
 
-def check(headers: Headers, needed: str) -> None:
+def check(headers: Headers, needed: str, other: str = "") -> None:
     """Checks a request's beta names against what its route needs (nothing when empty).
 
-    Raises INVALID_ARGUMENT for a name that does not exist, NOT_FOUND without the needed one.
+    If there is an `other` one, that does as well, but not both together. Raises INVALID_ARGUMENT
+    for a name that does not exist and for both, NOT_FOUND without a needed one.
     """
     lines = headers.getlist(HEADER)
     names = [name.strip() for line in lines for name in line.split(",")]
@@ -91,5 +92,10 @@ def check(headers: Headers, needed: str) -> None:
             raise DroverError(
                 Reason.INVALID_ARGUMENT, f"{HEADER}: {name[:_SHOWN]!r} is not a known beta"
             )
-    if needed and needed not in names:
+    has_other = bool(other) and other in names
+    if needed and needed not in names and not has_other:
         raise DroverError(Reason.NOT_FOUND, f"this route needs the header {HEADER}: {needed}")
+    if has_other and needed in names:
+        raise DroverError(
+            Reason.INVALID_ARGUMENT, f"{HEADER}: {needed} and {other} do not go together"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import grpc
@@ -25,18 +26,31 @@ JSON = "application/json"
 HEARTBEAT_REFUSED = "heartbeat_precondition_failed"
 PRECONDITION = 412
 
+# Conflicts of memories, which are types of errors of their own rather than codes, with what they
+# tell of the memory that is in the way.
+MEMORY_CONFLICTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "memory_path_conflict_error": ("conflicting_memory_id", "conflicting_path"),
+        "memory_precondition_failed_error": (),
+    }
+)
+
 _SOON = 1.0  # seconds to wait before a retry where nobody says how long
 _log = structlog.get_logger("gateway")
 
 
 def body(error: DroverError, request_id: str) -> bytes:
     """The envelope of an error, as JSON text."""
-    details: dict[str, object] | None = None
-    if (code := error.error_code) is not None:
-        details = {"error_code": code}
-        if code == HEARTBEAT_REFUSED and (state := error.metadata.get("current_state")):
-            details["current_state"] = orjson.loads(state)
-    return _envelope(error.rule.api_type, error.message, request_id, details)
+    kind, code = error.rule.api_type, error.error_code
+    if code is None:
+        return _envelope(kind, error.message, request_id, {})
+    if code in MEMORY_CONFLICTS:
+        told = {name: error.metadata.get(name) for name in MEMORY_CONFLICTS[code]}
+        return _envelope(code, error.message, request_id, told)
+    details: dict[str, object] = {"error_code": code}
+    if code == HEARTBEAT_REFUSED and (state := error.metadata.get("current_state")):
+        details["current_state"] = orjson.loads(state)
+    return _envelope(kind, error.message, request_id, {"details": details})
 
 
 def response(error: DroverError, request_id: str) -> Response:
@@ -59,7 +73,7 @@ def response(error: DroverError, request_id: str) -> Response:
 def wrong_verb(verb: str, allowed: tuple[str, ...], request_id: str) -> Response:
     """The answer where the path is right and the verb is not."""
     message = f"{verb} is not allowed here; {', '.join(allowed)} would be."
-    content = _envelope("invalid_request_error", message, request_id, None)
+    content = _envelope("invalid_request_error", message, request_id, {})
     headers = {"allow": ", ".join(allowed), "x-should-retry": "false"}
     return Response(content, 405, headers, JSON)
 
@@ -78,10 +92,6 @@ def explain(error: Exception, ids: IdSource) -> DroverError:
     return DroverError(Reason.INTERNAL, f"internal error {error_id}")
 
 
-def _envelope(
-    kind: str, message: str, request_id: str, details: Mapping[str, object] | None
-) -> bytes:
-    error: dict[str, object] = {"type": kind, "message": message}
-    if details is not None:
-        error["details"] = details
+def _envelope(kind: str, message: str, request_id: str, more: Mapping[str, object]) -> bytes:
+    error = {"type": kind, "message": message, **more}
     return orjson.dumps({"type": "error", "error": error, "request_id": request_id})

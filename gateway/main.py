@@ -14,9 +14,10 @@ from chassis.grpc.channel import open_channel
 from chassis.ids import new_id
 from chassis.telemetry.metrics import exposed
 from gateway import status
-from gateway.access import Access, kinds
+from gateway.access import Access, terms
 from gateway.app import Endpoint, GatewayApp, Served
 from gateway.auth import ApiKeys, HostNames, key_file
+from gateway.downloads import DownloadEndpoint
 from gateway.fanout import Fanout
 from gateway.idempotency import RequestKeys
 from gateway.server import HttpServer
@@ -26,9 +27,10 @@ from gateway.streams import StreamEndpoints
 from gateway.subscription import Resumption
 from gateway.traffic import Traffic
 from gateway.transcode.openapi import describe
-from gateway.transcode.routes import Contract
+from gateway.transcode.routes import Contract, Kind
 from gateway.transcode.template import Router
 from gateway.unary import UnaryEndpoint
+from gateway.uploads.endpoint import Bounds, UploadEndpoint
 from gateway.upstream import Upstream
 from gateway.watch import Watches
 from gateway.workers import Workers
@@ -72,22 +74,22 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
     keys = RequestKeys(token)
 
     def endpoint_of(route: Route) -> Endpoint:
-        if route.method.server_streaming:
-            return streams.endpoint(route, upstream.stream(route.method))
-        encoder = contract.encoders.of(route.answer)
-        call, most = upstream.unary(route.method), settings.max_body_bytes
-        return UnaryEndpoint(route, call, encoder, most, keys=keys, clock=clock)
+        method = route.method
+        if route.kind is Kind.EVENTS:
+            return streams.endpoint(route, upstream.stream(method))
+        if route.kind is Kind.DOWNLOAD:
+            return DownloadEndpoint(route, upstream.download(method), settings.stall_seconds)
+        encoder, most = contract.encoders.of(route.answer), settings.max_body_bytes
+        if (form := route.form) is not None:
+            bounds = Bounds(most if form.many else settings.max_file_bytes)
+            return UploadEndpoint(route, form, upstream.upload(method), encoder, bounds)
+        return UnaryEndpoint(route, upstream.unary(method), encoder, most, keys=keys, clock=clock)
 
     router: Router[Served] = Router()
     for served in _operations(contract, upstream, registry):
         router.add("GET", served.template, served)
     for route in contract.routes:
-        served = Served(
-            route.template,
-            endpoint_of(route),
-            beta=route.rules.beta,
-            kinds=kinds(route.rules, route.template),
-        )
+        served = Served(route.template, endpoint_of(route), terms=terms(route))
         router.add(route.verb, route.template, served)
     hosts = HostNames(settings.listen, settings.allowed_hosts)
     app = GatewayApp(router, access, hosts, traffic=traffic, clock=clock, ids=new_id)
@@ -103,11 +105,11 @@ def _operations(
 ) -> tuple[Served, ...]:
     description = describe(contract, _version())
     return (
-        Served("/healthz", status.alive(), keyed=False, any_host=True),
-        Served("/readyz", status.Readiness(upstream), keyed=False, any_host=True),
-        Served("/metrics", status.Metrics(registry), keyed=False),
-        Served("/openapi.json", status.description(description), keyed=False),
-        Served("/docs", status.reference(), keyed=False),
+        Served("/healthz", status.alive(), any_host=True),
+        Served("/readyz", status.Readiness(upstream), any_host=True),
+        Served("/metrics", status.Metrics(registry)),
+        Served("/openapi.json", status.description(description)),
+        Served("/docs", status.reference()),
     )
 
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from chassis.errors import CannotStartError
 from drover.agent.v1 import agent_service_pb2
 from drover.environment.v1 import environment_key_service_pb2, environment_service_pb2
+from drover.file.v1 import file_service_pb2
+from drover.memory.v1 import (
+    memory_service_pb2,
+    memory_store_service_pb2,
+    memory_version_service_pb2,
+)
 from drover.session.v1 import resource_service_pb2, session_service_pb2
+from drover.skill.v1 import skill_service_pb2, skill_version_service_pb2
 from drover.vault.v1 import (
     vault_audit_service_pb2,
     vault_credential_service_pb2,
@@ -29,6 +36,12 @@ _FILES: Mapping[FileDescriptor, str] = MappingProxyType(
         agent_service_pb2.DESCRIPTOR: "registry",
         environment_service_pb2.DESCRIPTOR: "registry",
         environment_key_service_pb2.DESCRIPTOR: "registry",
+        file_service_pb2.DESCRIPTOR: "registry",
+        skill_service_pb2.DESCRIPTOR: "registry",
+        skill_version_service_pb2.DESCRIPTOR: "registry",
+        memory_store_service_pb2.DESCRIPTOR: "registry",
+        memory_service_pb2.DESCRIPTOR: "registry",
+        memory_version_service_pb2.DESCRIPTOR: "registry",
         session_service_pb2.DESCRIPTOR: "session",
         resource_service_pb2.DESCRIPTOR: "session",
         work_service_pb2.DESCRIPTOR: "session",

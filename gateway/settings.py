@@ -45,6 +45,9 @@ class GatewaySettings(Settings):
     max_body_bytes: int = Field(
         default=32 * 1024 * 1024, gt=0, description="Largest request body (ENDPOINTS §0)."
     )
+    max_file_bytes: int = Field(
+        default=500 * 1024 * 1024, gt=0, description="Largest file to upload (ENDPOINTS §0)."
+    )
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod

@@ -17,7 +17,7 @@ import grpc.aio
 
 from chassis.errors import DroverError, Reason
 from chassis.grpc.status import from_rpc_error
-from gateway.upstream import cancellation
+from gateway.cancellation import cancellation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from chassis.errors import DroverError, Reason
 from gateway import idempotency
 from gateway.access import check_request
+from gateway.actor import signer
+from gateway.body import read_body
 from gateway.errors import JSON
 
 if TYPE_CHECKING:
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from gateway.transcode.encode import ObjectEncoder
     from gateway.transcode.routes import Route
     from gateway.upstream import Unary
-
-IDLE_SECONDS: Final = 30.0
-"""How long a client may pause within a request's body."""
 
 
 class UnaryEndpoint:
@@ -51,6 +47,7 @@ class UnaryEndpoint:
         self._max_body = max_body
         self._keys = keys
         self._clock = clock
+        self._sign = signer(route.method.input_type)
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Response:
         """The answer. Raises `DroverError`."""
@@ -63,6 +60,8 @@ class UnaryEndpoint:
         query = request.scope["query_string"]
         message = route.request.decode(path, query, request.headers, body)
         check_request(caller, message)
+        if self._sign is not None:
+            self._sign(message, caller)
         answer, replayed = await self._call(message, key)
         headers = {idempotency.REPLAYED: "true"} if replayed else None
         if route.shown:
@@ -70,44 +69,3 @@ class UnaryEndpoint:
                 return Response(b"null", headers=headers, media_type=JSON)
             answer = getattr(answer, route.shown)
         return Response(self._encoder.encode(answer) or b"null", headers=headers, media_type=JSON)
-
-
-async def read_body(request: Request, limit: int, idle_seconds: float = IDLE_SECONDS) -> bytes:
-    """The whole body of a request.
-
-    Raises REQUEST_TOO_LARGE without keeping what is too much, DEADLINE_EXCEEDED when nothing of it
-    comes for `idle_seconds`, and INVALID_ARGUMENT for an encoded one: what a small body unpacks to
-    would have no limit.
-    """
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.strip().lower() not in {"", "identity"}:
-        raise DroverError(
-            Reason.INVALID_ARGUMENT, "content-encoding: a request body is sent without an encoding"
-        )
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit:
-        raise _too_large(limit)
-    chunks: list[bytes] = []
-    size = 0
-    now = asyncio.get_running_loop().time
-    try:
-        async with asyncio.timeout(idle_seconds) as patience:
-            async for chunk in request.stream():
-                patience.reschedule(now() + idle_seconds)
-                size += len(chunk)
-                if size > limit:
-                    raise _too_large(limit)
-                chunks.append(chunk)
-    except ClientDisconnect:
-        raise DroverError(Reason.CANCELLED, "the client went away") from None
-    except TimeoutError:
-        raise DroverError(
-            Reason.DEADLINE_EXCEEDED, "the request's body did not arrive in time"
-        ) from None
-    return b"".join(chunks)
-
-
-def _too_large(limit: int) -> DroverError:
-    return DroverError(
-        Reason.REQUEST_TOO_LARGE, f"the request body is over {limit // (1024 * 1024)} MB"
-    )

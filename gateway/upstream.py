@@ -10,8 +10,9 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from chassis.context import IDEMPOTENCY_KEY, REPLAYED_KEY
-from chassis.errors import DroverError, Reason
 from chassis.grpc.status import from_rpc_error
+from gateway.cancellation import cancellation
+from gateway.transfer import LONGEST_SECONDS, Receiving, Sending
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from drover.api.v1.request_key_pb2 import RequestKey
+    from gateway.transfer import Download, Upload
 
 
 class Unary(Protocol):
@@ -71,8 +73,7 @@ class Upstream:
             request_serializer=_serialize,
             response_deserializer=GetMessageClass(method.output_type).FromString,
         )
-        deadline, process = self._deadline, self._served[method.containing_service.full_name]
-        callee = _SPOKEN.get(process, f"the {process} service")
+        deadline, callee = self._deadline, self._callee(method)
 
         async def invoke(request: Message, key: RequestKey | None = None) -> tuple[object, bool]:
             try:
@@ -96,6 +97,26 @@ class Upstream:
         )
         return call
 
+    def upload(self, method: MethodDescriptor) -> Upload:
+        """Opens a client stream, each of whose steps has the deadline."""
+        call: Any = self._channel(method).stream_unary(
+            _path(method),
+            request_serializer=_serialize,
+            response_deserializer=GetMessageClass(method.output_type).FromString,
+        )
+        deadline, callee = self._deadline, self._callee(method)
+        return lambda: Sending(call(timeout=LONGEST_SECONDS), callee, deadline)
+
+    def download(self, method: MethodDescriptor) -> Download:
+        """Opens a server stream, each of whose steps has the deadline."""
+        call = self._channel(method).unary_stream(
+            _path(method),
+            request_serializer=_serialize,
+            response_deserializer=GetMessageClass(method.output_type).FromString,
+        )
+        deadline, callee = self._deadline, self._callee(method)
+        return lambda request: Receiving(call(request, timeout=LONGEST_SECONDS), callee, deadline)
+
     async def unready(self) -> dict[str, str]:
         """The processes that do not answer their health check with SERVING now, and why."""
         names = list(self._channels)
@@ -113,20 +134,12 @@ class Upstream:
             return ""
         return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
 
+    def _callee(self, method: MethodDescriptor) -> str:
+        process = self._served[method.containing_service.full_name]
+        return _SPOKEN.get(process, f"the {process} service")
+
     def _channel(self, method: MethodDescriptor) -> grpc.aio.Channel:
         return self._channels[self._served[method.containing_service.full_name]]
-
-
-def cancellation(error: asyncio.CancelledError) -> BaseException:
-    """What a `CancelledError` out of a gRPC call means.
-
-    gRPC raises it both when our own task is cancelled, which goes on its way, and when the peer
-    has cancelled the call, which is UNAVAILABLE.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        return error
-    return DroverError(Reason.UNAVAILABLE, "a service ended the call")
 
 
 def _path(method: MethodDescriptor) -> str:

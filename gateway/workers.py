@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from chassis.errors import DroverError, Reason
@@ -13,12 +14,16 @@ from drover.work.v1 import work_pb2, work_service_pb2
 from gateway.auth import Caller
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from google.protobuf.message import Message
 
+    from drover.session.v1.session_pb2 import Session
     from gateway.auth import Token
     from gateway.upstream import Unary, Upstream
 
 _SESSIONS: Final = 10_000
+_READ_ONLY: Final = "read_only"
 _SERVED: Final = (
     (keys_pb.DESCRIPTOR, "EnvironmentKeyService", "AuthenticateEnvironmentKey"),
     (work_service_pb2.DESCRIPTOR, "WorkService", "AuthenticateWorkItem"),
@@ -26,18 +31,36 @@ _SERVED: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """What a session may use that is not its own, for as long as it is there.
+
+    Memory `stores`, by id, with whether it may write them; the versions of its agent's `skills`.
+    """
+
+    stores: Mapping[str, bool]
+    skills: Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    environment_id: str
+    lent: Lent
+
+
 class Workers:
     """Knows workers by their tokens' digests.
 
     It asks about a token every time, so that one that was revoked opens nothing from that moment
-    on. Only what never changes is remembered: the environment that a session runs in.
+    on. Only what never changes is remembered: the environment that a session runs in, and what it
+    was lent when it was created.
     """
 
     def __init__(self, environment_key: Unary, work_item: Unary, session: Unary) -> None:
         self._environment_key = environment_key
         self._work_item = work_item
         self._session = session
-        self._environments: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._sessions: OrderedDict[tuple[str, str], _Session] = OrderedDict()
 
     @classmethod
     def of(cls, upstream: Upstream) -> Workers:
@@ -81,16 +104,35 @@ class Workers:
 
     async def environment_of(self, workspace_id: str, session_id: str) -> str:
         """The environment of a session of the running call's workspace. Raises NOT_FOUND."""
+        return (await self._known(workspace_id, session_id)).environment_id
+
+    async def lent_to(self, workspace_id: str, session_id: str) -> Lent:
+        """What a session of the running call's workspace was lent. Raises NOT_FOUND."""
+        return (await self._known(workspace_id, session_id)).lent
+
+    async def _known(self, workspace_id: str, session_id: str) -> _Session:
         known = workspace_id, session_id
-        if known in self._environments:
-            self._environments.move_to_end(known)
-            return self._environments[known]
+        if known in self._sessions:
+            self._sessions.move_to_end(known)
+            return self._sessions[known]
         request = session_pb.GetSessionRequest(session_id=session_id)
-        environment_id: str = (await _answer(self._session, request)).session.environment_id
-        self._environments[known] = environment_id
-        if len(self._environments) > _SESSIONS:
-            self._environments.popitem(last=False)
-        return environment_id
+        session = (await _answer(self._session, request)).session
+        found = self._sessions[known] = _Session(session.environment_id, _lent(session))
+        if len(self._sessions) > _SESSIONS:
+            self._sessions.popitem(last=False)
+        return found
+
+
+def _lent(session: Session) -> Lent:
+    skills: dict[str, set[str]] = {}
+    for skill in session.agent.skills:
+        reference = getattr(skill, skill.WhichOneof("skill") or "custom")
+        skills.setdefault(reference.skill_id, set()).add(reference.version)
+    stores = [one.memory_store for one in session.resources if one.HasField("memory_store")]
+    return Lent(
+        stores={store.memory_store_id: store.access != _READ_ONLY for store in stores},
+        skills={skill_id: frozenset(versions) for skill_id, versions in skills.items()},
+    )
 
 
 def invalid(kind: int) -> DroverError:

@@ -12,9 +12,12 @@ from drover.api.v1.annotations_pb2 import (
     KEY_KIND_WORK_ITEM,
 )
 from gateway import beta, errors, idempotency
+from gateway.downloads import content_of
+from gateway.transcode.routes import Kind
 from gateway.transcode.schema import Schema, Schemas
 
 if TYPE_CHECKING:
+    from gateway.transcode.form import Form
     from gateway.transcode.routes import Contract, Route
     from gateway.transcode.shape import FieldShape
 
@@ -46,9 +49,15 @@ _ERROR: Schema = {
             "properties": {
                 "type": {
                     "type": "string",
-                    "enum": sorted({rule.api_type for rule in RULES.values()}),
+                    "enum": sorted(
+                        {rule.api_type for rule in RULES.values()} | errors.MEMORY_CONFLICTS.keys()
+                    ),
                 },
                 "message": {"type": "string"},
+                **{
+                    told: {"type": ["string", "null"]}
+                    for told in errors.MEMORY_CONFLICTS["memory_path_conflict_error"]
+                },
                 "details": {
                     "type": "object",
                     "properties": {"error_code": {"type": "string"}},
@@ -76,6 +85,14 @@ _RETRY = {
         "description": "Seconds after which the same request may succeed.",
         "schema": {"type": "string"},
     },
+}
+
+_ATTACHMENT: Schema = {
+    "content-disposition": {
+        "description": "The name to save it under; it is never to be shown in place.",
+        "required": True,
+        "schema": {"type": "string"},
+    }
 }
 
 _IDEMPOTENCY_KEY: Schema = {
@@ -153,7 +170,7 @@ def describe(contract: Contract, version: str) -> Schema:
 
 def _operation(route: Route, schemas: Schemas) -> Schema:
     name = route.method.name
-    done = _stream if route.method.server_streaming else _answer
+    done = {Kind.EVENTS: _stream, Kind.DOWNLOAD: _download}.get(route.kind, _answer)
     operation: Schema = {
         "operationId": f"{name}Alias" if route.additional else name,
         "summary": _WORDS.sub(" ", name).capitalize(),
@@ -176,7 +193,25 @@ def _operation(route: Route, schemas: Schemas) -> Schema:
             "required": "required" in body or "properties" not in body,
             "content": {"application/json": {"schema": body}},
         }
+    if route.form is not None:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"multipart/form-data": {"schema": _form(route.form, schemas)}},
+        }
     return operation
+
+
+def _form(form: Form, schemas: Schemas) -> Schema:
+    files: Schema = {"type": "string", "format": "binary"}
+    if form.many:
+        files = {"type": "array", "items": files, "minItems": 1}
+    fields = {name: schemas.field(field) for name, field in form.fields.items()}
+    return {
+        "type": "object",
+        "properties": {form.part: files, **fields},
+        "required": [form.part],
+        "additionalProperties": False,
+    }
 
 
 def _may_answer(route: Route, status: int) -> bool:
@@ -209,6 +244,15 @@ def _stream(route: Route, schemas: Schemas) -> Schema:
     }
 
 
+def _download(route: Route, _schemas: Schemas) -> Schema:
+    content = content_of(route)
+    return {
+        "description": content.description,
+        "headers": {**_REQUEST_ID, **_ATTACHMENT},
+        "content": {content.media_type: {"schema": {"type": "string", "format": "binary"}}},
+    }
+
+
 def _error_response(status: int) -> Schema:
     return {
         "description": _STATUS_TEXTS[status],
@@ -232,7 +276,7 @@ def _parameters(route: Route, schemas: Schemas) -> list[Schema]:
         found.append(_parameter(shown, "query", field, schemas))
     for name, field in route.request.headers.items():
         found.append(_parameter(name, "header", field, schemas))
-    if route.method.server_streaming:
+    if route.kind is Kind.EVENTS:
         found.append(
             {
                 "name": "last-event-id",
@@ -244,13 +288,16 @@ def _parameters(route: Route, schemas: Schemas) -> list[Schema]:
     if route.changes:
         found.append(_IDEMPOTENCY_KEY)
     if route.rules.beta:
+        names = [name for name in (route.rules.beta, route.rules.other_beta) if name]
+        one = {"const": names[0]} if len(names) == 1 else {"enum": names}
+        which = "the one shown" if len(names) == 1 else "one of those shown, not both"
         found.append(
             {
                 "name": beta.HEADER,
                 "in": "header",
                 "required": True,
-                "description": "Beta names, comma separated; this route needs the one shown.",
-                "schema": {"const": route.rules.beta},
+                "description": f"Beta names, comma separated; this route needs {which}.",
+                "schema": one,
             }
         )
     return found

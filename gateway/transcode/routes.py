@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from google.api import annotations_pb2  # type: ignore[import-untyped]
@@ -11,6 +12,7 @@ from google.api import annotations_pb2  # type: ignore[import-untyped]
 from drover.api.v1 import annotations_pb2 as api
 from gateway.transcode.decode import Decoders
 from gateway.transcode.encode import Encoders
+from gateway.transcode.form import Form, header_of
 from gateway.transcode.request import RequestDecoder
 from gateway.transcode.shape import ContractError, Shapes
 
@@ -23,13 +25,26 @@ if TYPE_CHECKING:
 _VARIABLES = re.compile(r"\{(\w+)\}")
 
 
+class Kind(Enum):
+    """How a route is served: by one message for another, or by hand."""
+
+    UNARY = auto()
+    EVENTS = auto()
+    """A stream of frames becomes server-sent events."""
+    UPLOAD = auto()
+    """A form becomes a stream: a header, and pieces of files."""
+    DOWNLOAD = auto()
+    """A stream of metadata and pieces becomes a file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """One verb and path template, bound to an RPC.
 
-    `shown` is the field of the response that is the HTTP answer; the whole response when empty.
-    `body` says that the request has a JSON body. `additional` ones are other paths of an RPC that
-    has a route already.
+    `request` reads the RPC's message, of an upload the header. `shown` is the field of the response
+    that is the HTTP answer; the whole response when empty. `body` says that the request has a JSON
+    body; uploads have a `form`. `additional` ones are other paths of an RPC that has a route
+    already.
     """
 
     verb: str
@@ -39,7 +54,18 @@ class Route:
     request: RequestDecoder
     shown: str
     body: bool
+    form: Form | None
     additional: bool
+
+    @property
+    def kind(self) -> Kind:
+        """How it is served."""
+        if self.form is not None:
+            return Kind.UPLOAD
+        if not self.method.server_streaming:
+            return Kind.UNARY
+        pieces = "data" in self.method.output_type.fields_by_name
+        return Kind.DOWNLOAD if pieces else Kind.EVENTS
 
     @property
     def changes(self) -> bool:
@@ -99,10 +125,21 @@ class Contract:
         template = str(getattr(rule, kind))
         body = rule.body == "*"
         path = _VARIABLES.findall(template)
-        request = RequestDecoder(method.input_type, path, self.decoders, body=body)
+        form, read = None, method.input_type
+        if method.client_streaming:
+            read = header_of(method)
+            form = Form.of(read, self.shapes)
         route = Route(
-            kind.upper(), template, method, rules, request, rule.response_body, body, additional
+            verb=kind.upper(),
+            template=template,
+            method=method,
+            rules=rules,
+            request=RequestDecoder(read, path, self.decoders, body=body),
+            shown=rule.response_body,
+            body=body and form is None,
+            form=form,
+            additional=additional,
         )
-        if not rules.by_hand:
+        if not method.server_streaming:
             self.encoders.of(route.answer)  # refused at start rather than by a request
         return route

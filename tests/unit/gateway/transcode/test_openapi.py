@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from chassis.errors import DroverError
 from gateway.services import SERVED
 from gateway.transcode.openapi import describe
-from gateway.transcode.routes import Contract
+from gateway.transcode.routes import Contract, Kind
 from tests.unit.gateway.transcode.messages import messages
 
 CONTRACT = Contract(SERVED)
 OPENAPI = describe(CONTRACT, "1")
-UNARY = [route for route in CONTRACT.routes if not route.method.server_streaming]
+UNARY = [route for route in CONTRACT.routes if route.kind in {Kind.UNARY, Kind.UPLOAD}]
 BODIES = [route for route in UNARY if route.body]
 
 

@@ -1,4 +1,4 @@
-"""Reading a request's body."""
+"""Reading a request's body, whole and piece by piece."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 
 from chassis.errors import DroverError, Reason
-from gateway.unary import read_body
+from gateway.body import read_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
