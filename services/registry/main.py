@@ -36,12 +36,12 @@ from services.registry.rpc.memory.services import add_memory_services
 from services.registry.store.agents import SqlAgentStore
 from services.registry.store.environment_keys import SqlEnvironmentKeyStore
 from services.registry.store.environments import SqlEnvironmentStore
+from services.registry.store.files.store import SqlFileStore
+from services.registry.store.files.sweep import FileSweep
 from services.registry.store.memory.expiry import Expiry
 from services.registry.store.memory.memories import SqlMemories
 from services.registry.store.memory.stores import SqlMemoryStores
 from services.registry.store.memory.versions import SqlMemoryVersions
-from services.registry.store.files.store import SqlFileStore
-from services.registry.store.files.sweep import FileSweep
 from services.registry.store.objects.kept import KeptObjects
 from services.registry.store.schema import SCHEMA
 from services.registry.store.skills.skills import SqlSkillStore

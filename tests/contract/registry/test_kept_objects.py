@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from chassis.ids import new_id
 from services.registry.store.objects.kept import SETTLING, STORING, KeptObjects
 from services.registry.store.objects.uses import hold, let_go
 from services.registry.store.schema import SCHEMA
+from tests.contract.registry.files import Clock, pieces
 from tests.doubles.databases import migrated
 from tests.doubles.objects import MemoryObjects
 from tests.doubles.standing import PromptExit
@@ -24,26 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from storage import Database
-
-
-class Clock:
-    """One that is moved by hand."""
-
-    def __init__(self) -> None:
-        self.at = datetime(2026, 11, 30, 12, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self.at
-
-    def monotonic(self) -> float:
-        return self.at.timestamp()
-
-
-async def pieces(*given: bytes, fail: Exception | None = None) -> AsyncIterator[bytes]:
-    for piece in given:
-        yield piece
-    if fail is not None:
-        raise fail
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
