@@ -145,7 +145,8 @@ def _entries(
             paths.add(path.removesuffix("/"), directory=True)
         else:
             executable = bool(mode & 0o111) if stat.S_IMODE(mode) else None
-            yield Entry(path, paths.add(path), executable, partial(archive.open, info))
+            opened = partial(archive.open, info)
+            yield Entry(path, paths.add(path), info.file_size, executable, opened)
 
 
 def _path(info: zipfile.ZipInfo) -> str:

@@ -10,12 +10,13 @@ from typing import IO
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file: the path that it was uploaded by, and the parts of that.
+    """One file: the path that it was uploaded by, the parts of that, and its size as it is said.
 
     `executable` is `None` where nothing says so. `open` gives its bytes, of one file at a time.
     """
 
     path: str
     parts: tuple[str, ...]
+    size: int
     executable: bool | None
     open: Callable[[], AbstractContextManager[IO[bytes]]]

@@ -72,7 +72,8 @@ def _received(upload: Upload, limits: SkillLimits) -> Iterator[Entry]:
     paths = Paths(limits)
     for file in upload.files:
         executable = True if file.executable else None
-        yield Entry(file.path, paths.add(file.path), executable, partial(upload.open, file))
+        opened = partial(upload.open, file)
+        yield Entry(file.path, paths.add(file.path), file.size, executable, opened)
 
 
 def _root(entries: list[Entry], *, may_be_bare: bool) -> str | None:
@@ -119,20 +120,30 @@ def _write(
     left = limits.max_bytes
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for one in sorted(entries, key=lambda one: one.parts):
+            left -= one.size
+            if left < 0:
+                too_large(limits.max_bytes, one.path)
             info = zipfile.ZipInfo("/".join((name, *one.parts[depth:])), _NO_TIME)
             info.compress_type, info.create_system = zipfile.ZIP_DEFLATED, _UNIX
-            with unpacking(one.path), one.open() as source, archive.open(info, "w") as target:
-                piece = source.read(_PIECE)
-                executable = one.executable
-                if executable is None:
-                    executable = piece.startswith(_INTERPRETED)
-                info.external_attr = (stat.S_IFREG | (0o755 if executable else 0o644)) << 16
-                while piece:
-                    left -= len(piece)
-                    if left < 0:
-                        too_large(limits.max_bytes, one.path)
-                    target.write(piece)
-                    piece = source.read(_PIECE)
+            with unpacking(one.path):
+                _copy(one, archive, info)
+
+
+def _copy(one: Entry, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> None:
+    """Raises `BadZipFile` for a file that has another size than it said."""
+    read, interpreted = 0, False
+    with one.open() as source, archive.open(info, "w") as target:
+        while piece := source.read(_PIECE):
+            if not read:
+                interpreted = piece.startswith(_INTERPRETED)
+            read += len(piece)
+            if read > one.size:
+                break
+            target.write(piece)
+    if read != one.size:
+        raise zipfile.BadZipFile
+    executable = interpreted if one.executable is None else one.executable
+    info.external_attr = (stat.S_IFREG | (0o755 if executable else 0o644)) << 16
 
 
 def _digest(file: IO[bytes]) -> str:
