@@ -12,7 +12,7 @@ from chassis.errors import DroverError, Reason
 from services.session.domain.session import MICROS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from services.session.domain.news import News
     from services.session.domain.ports import HandRelease, SessionStore, Transaction
@@ -54,13 +54,21 @@ class Secrets(Protocol):
 class HandReleases:
     """Works off the list of hands to release, which outlives this process.
 
-    The secrets of an ended session go with its hand.
+    The secrets of an ended session go with its hand, and the files of a deleted one behind it,
+    since the hand may leave some to the last: `files_due` is called when there are some to delete.
     """
 
-    def __init__(self, store: SessionStore, hands: Hands, secrets: Secrets | None = None) -> None:
+    def __init__(
+        self,
+        store: SessionStore,
+        hands: Hands,
+        secrets: Secrets | None = None,
+        files_due: Callable[[], None] | None = None,
+    ) -> None:
         self._store = store
         self._hands = hands
         self._secrets = secrets
+        self._files_due = files_due
         self._due = asyncio.Event()
         self._leased: dict[int, HandRelease] = {}
 
@@ -134,9 +142,19 @@ class HandReleases:
         if not forgotten:  # to release a hand once more does no harm
             await self._postpone([release], _delay(release))
             return True
-        await self._store.write(lambda tx: tx.finish_release(release.id))
-        del self._leased[release.id]
+        await self._finish(release)
         return True
+
+    async def _finish(self, release: HandRelease) -> None:
+        def write(tx: Transaction) -> None:
+            tx.finish_release(release.id)
+            if release.purge:
+                tx.release_files(release.ref)
+
+        await self._store.write(write)
+        del self._leased[release.id]
+        if release.purge and self._files_due is not None:
+            self._files_due()
 
     async def _forget(self, release: HandRelease) -> bool:
         """Has what is kept in secret for the session removed, whatever becomes of its hand."""

@@ -26,7 +26,9 @@ from drover.session.v1.resource_service_pb2_grpc import add_ResourceServiceServi
 from drover.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from drover.work.v1.work_service_pb2_grpc import add_WorkServiceServicer_to_server
 from services.session.clients.brain import BrainClient
+from services.session.clients.files import Files
 from services.session.clients.hands import HandsClient
+from services.session.clients.memory import MemoryStores
 from services.session.clients.registry import Registry
 from services.session.clients.vaults import Vaults
 from services.session.commits import Commits, Listener
@@ -36,6 +38,7 @@ from services.session.domain.cursor import Cursors
 from services.session.domain.ports import Transaction
 from services.session.domain.work import LEASE_SECONDS, LONGEST_LEASE_SECONDS
 from services.session.feed import Feed
+from services.session.files import FileReleases
 from services.session.hands import HandReleases
 from services.session.leases import Leases
 from services.session.metrics import MeasuredStore, SessionMetrics
@@ -130,13 +133,15 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     dispatcher = Dispatcher(brains, store, grace_seconds=_GRACE_SECONDS if notices else 0)
     leases = Leases(dispatcher.desert)
     feed = Feed(leases.want_previews)
-    listeners: list[Listener] = [dispatcher, leases]
-    releases = None
     vaults = Vaults(channel(kept) if (kept := settings.vault_proxy_address) else None)
+    registry_channel = channel(settings.address_of("registry"))
+    files = Files(registry_channel, SystemClock())
+    file_releases = FileReleases(store, files)
+    releases = []
     if settings.hands_address:
-        keeper = vaults if settings.vault_proxy_address else None
-        releases = HandReleases(store, HandsClient(channel(settings.hands_address)), keeper)
-        listeners.append(releases)
+        keeper, hands = vaults if settings.vault_proxy_address else None, settings.hands_address
+        releases = [HandReleases(store, HandsClient(channel(hands)), keeper, file_releases.look)]
+    listeners: list[Listener] = [dispatcher, leases, *releases]
     doorbell = Doorbell()
     readers: list[Listener] = [feed, metrics, copying, doorbell]
     peers, watch = None, Watch(store, feed, leases, dispatcher, ring=doorbell.ring)
@@ -153,20 +158,23 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         feed=feed,
         preview=peers.preview if peers else feed.preview,
         leases=leases,
-        registry=Registry(channel(settings.address_of("registry"))),
+        registry=Registry(registry_channel),
         vaults=vaults,
+        files=files,
+        memory_stores=MemoryStores(registry_channel),
         models=models,
         cursors=Cursors(token.open().encode()),
         ids=new_id,
         stuck_seconds=settings.stuck_reader_seconds,
         git_hosts=parse_hosts(settings.git_hosts),
+        files_due=file_releases.look,
     )
     lapsed = LapsedWork(store, commits, metrics)
     _show(metrics, feed, leases, dispatcher, watch)
     server = GrpcServer(settings.listen, token, reflection=settings.reflection, registry=registry)
-    _offer(server, parts)
-    server.add(
-        add_WorkServiceServicer_to_server,
+    _offer(
+        server,
+        parts,
         WorkRpc(parts, doorbell, Pollers(store), lease_seconds=settings.work_lease_seconds),
     )
     await server.start()
@@ -176,21 +184,22 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     work += [
         follow(database, server),
         copying.run(),
+        file_releases.run(),
         lapsed.run(),
         StuckSessions(store, metrics, settings.stuck_session_seconds).run(),
     ]
-    if releases is not None:
-        work.append(releases.run())
+    work += [one.run() for one in releases]
     if peers is not None:
         work += [peers.run(), watch.run()]
     await stack.enter_async_context(_running(*work))
     return server
 
 
-def _offer(server: GrpcServer, parts: Parts) -> None:
+def _offer(server: GrpcServer, parts: Parts, work: WorkRpc) -> None:
     server.add(add_SessionServiceServicer_to_server, SessionRpc(parts))
     server.add(add_ResourceServiceServicer_to_server, ResourceRpc(parts))
     server.add(add_CheckpointServiceServicer_to_server, CheckpointRpc(parts.checkpoints))
+    server.add(add_WorkServiceServicer_to_server, work)
 
 
 def _show(

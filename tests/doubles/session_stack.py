@@ -17,10 +17,15 @@ from drover.brain.v1 import brain_service_pb2, brain_service_pb2_grpc
 from drover.environment.v1.environment_service_pb2_grpc import (
     add_EnvironmentServiceServicer_to_server,
 )
+from drover.file.v1.file_service_pb2_grpc import add_FileServiceServicer_to_server
+from drover.memory.v1.memory_store_service_pb2_grpc import (
+    add_MemoryStoreServiceServicer_to_server,
+)
 from drover.session.v1 import lease_pb2, session_service_pb2
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
 from services.session.main import SessionSettings, build
 from tests.doubles.session_events import idle, running, said, thread_running
+from tests.doubles.session_files import FakeFiles, FakeMemoryStores
 from tests.doubles.session_registry import (
     AGENT_ID,
     ENVIRONMENT_ID,
@@ -230,6 +235,9 @@ async def running_service(data_dir, *, works=(), **settings):
         registry = GrpcServer("127.0.0.1:0", token, reflection=False)
         registry.add(add_AgentServiceServicer_to_server, agents)
         registry.add(add_EnvironmentServiceServicer_to_server, environments)
+        files, memory_stores = FakeFiles(), FakeMemoryStores()
+        registry.add(add_FileServiceServicer_to_server, files)
+        registry.add(add_MemoryStoreServiceServicer_to_server, memory_stores)
         await registry.start()
         stack.push_async_callback(registry.stop, 0)
         brains, addresses = [FakeBrain(work) for work in works], []
@@ -259,6 +267,7 @@ async def running_service(data_dir, *, works=(), **settings):
         for brain in brains:
             brain.stub = stub
         service = Service(stub, agents, environments, brains, open_stub)
+        service.files, service.memory_stores = files, memory_stores
         service.address = server.address
         yield service
 

@@ -22,11 +22,13 @@ from services.session.domain.ports import (
 )
 from services.session.domain.session import SessionDetails, SessionState, Status, ThreadState
 from storage.answers import Kept, decide
+from tests.doubles.session_files import MemoryFiles
 from tests.doubles.session_work import MemoryWork
 
 if TYPE_CHECKING:
     from services.session.domain.ports import Call
     from services.session.domain.work import WorkItem
+    from tests.doubles.session_files import KeptDeletion
 
 
 @dataclasses.dataclass
@@ -54,6 +56,7 @@ class KeptSession:
 class _Tables:
     sessions: dict[str, KeptSession] = dataclasses.field(default_factory=dict)
     releases: dict[int, tuple[HandRelease, int]] = dataclasses.field(default_factory=dict)
+    files: dict[int, KeptDeletion] = dataclasses.field(default_factory=dict)
     answers: dict[bytes, Kept] = dataclasses.field(default_factory=dict)
     work: dict[str, WorkItem] = dataclasses.field(default_factory=dict)
     pollers: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
@@ -61,7 +64,12 @@ class _Tables:
     def copy(self):
         sessions = {session_id: kept.copy() for session_id, kept in self.sessions.items()}
         return _Tables(
-            sessions, dict(self.releases), dict(self.answers), dict(self.work), dict(self.pollers)
+            sessions,
+            dict(self.releases),
+            dict(self.files),
+            dict(self.answers),
+            dict(self.work),
+            dict(self.pollers),
         )
 
 
@@ -101,7 +109,7 @@ class MemoryStore:
         return result
 
 
-class MemoryTransaction(MemoryWork):
+class MemoryTransaction(MemoryFiles, MemoryWork):
     """One transaction over a copy of everything."""
 
     def __init__(self, tables, now, ids):
@@ -142,7 +150,11 @@ class MemoryTransaction(MemoryWork):
                 self._tables.answers[key_id] = kept._replace(answer=None)
 
     def sessions(self, query):
-        found = [kept for kept in self._tables.sessions.values() if _matches(kept.state, query)]
+        found = [
+            kept
+            for kept in self._tables.sessions.values()
+            if _matches(kept.state, query) and _has_store(kept.details, query.memory_store_id)
+        ]
         found.sort(key=lambda kept: _place(kept.state), reverse=query.descending)
         if query.key is not None:
             beyond = (
@@ -347,6 +359,11 @@ def _matches(state, query):
         and (query.include_archived or state.archived_at is None)
         and (not query.statuses or state.status in query.statuses)
     )
+
+
+def _has_store(details, store_id):
+    given = (one.memory_store.memory_store_id for one in details.resources)
+    return store_id is None or store_id in given
 
 
 def _in_slice(event, event_type, query):

@@ -88,8 +88,6 @@ def _check_full(blocks: Iterable[content_pb2.ContentBlock], path: str) -> None:
 
 def _check_source(source: content_pb2.ImageSource | content_pb2.DocumentSource, path: str) -> None:
     kind = source.WhichOneof("source")
-    if kind == "file":
-        raise refuse(f"{path}.type", "file sources are not supported by this release")
     # What no model can read would stay in the history and fail every later turn.
     if kind == "base64" and not _is_base64(source.base64.data):
         raise refuse(f"{path}.data", "must be base64, padded and without line breaks")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from chassis.errors import DroverError, Reason
+from services.session.domain.file_ports import WithdrawFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -44,7 +45,7 @@ class Stretch:
     threads: Mapping[str, str]
 
 
-class CopyTransaction(Protocol):
+class CopyTransaction(WithdrawFiles, Protocol):
     """One step. Reads see its own writes; nothing is kept when it fails."""
 
     def now(self) -> int:

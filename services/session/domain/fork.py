@@ -29,6 +29,7 @@ from services.session.domain.admission import refuse
 from services.session.domain.copies import Stretch
 from services.session.domain.event import FOR_WORKER
 from services.session.domain.ports import CallState, LogQuery
+from services.session.domain.resources import files
 from services.session.domain.session import (
     Activity,
     Origin,
@@ -84,7 +85,7 @@ class Fork:
 
     `threads` are the new session's, `renamed` gives their ids by those of the source. `requests`
     are the model requests that have no end by then, the innermost first. `at_rest` says that no
-    turn is under way there.
+    turn is under way there. `copies` are to be made of the source's files, before it is begun.
     """
 
     source: SessionRef
@@ -94,6 +95,7 @@ class Fork:
     renamed: Mapping[str, str]
     requests: tuple[str, ...]
     at_rest: bool
+    copies: tuple[files.Copy, ...] = ()
 
     @property
     def upto(self) -> int:
@@ -134,16 +136,21 @@ def plan(tx: Transaction, ref: SessionRef, event_id: str | None, ids: IdSource) 
         if primary or thread.created_at <= state.head_at:
             renamed[thread.id] = state.primary_thread_id if primary else ids("sthr")
             threads.append(_thread(thread, state.id, renamed, now))
+    resources, copies = files.copied(snapshot.details.resources, ids)
     return Fork(
         source=ref,
         state=state,
         details=dataclasses.replace(
-            snapshot.details, agent=agent, origin=Origin(ref.session_id, reader.upto)
+            snapshot.details,
+            agent=agent,
+            origin=Origin(ref.session_id, reader.upto),
+            resources=resources,
         ),
         threads=threads,
         renamed=renamed,
         requests=requests,
         at_rest=status is Status.IDLE and not requests,
+        copies=copies,
     )
 
 
@@ -186,6 +193,8 @@ def _conclude(tx: CopyTransaction, fork: Fork, ids: IdSource) -> SessionState:
         tx.append(state.id, entries)
     if closed:
         tx.save_calls(state.id, closed)
+    if fork.copies:
+        tx.keep_files(state.ref)
     tx.publish(state)
     return state
 

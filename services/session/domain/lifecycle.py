@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from chassis.errors import DroverError, Reason
 from drover.event.v1 import event_pb2, session_event_pb2
 from services.session.domain import event as events_of
-from services.session.domain import inbox, lease, log, queue, resources
+from services.session.domain import inbox, lease, log, queue
 from services.session.domain.accept import EVENT_PREFIX, accept_initial, not_found
 from services.session.domain.news import News
+from services.session.domain.resources import kinds
 from services.session.domain.session import (
     SessionDetails,
     SessionRef,
@@ -46,10 +47,11 @@ def create(
 ) -> tuple[Snapshot, News]:
     """Creates a session: idle, or running at once with what waits in its inbox from birth.
 
-    `session_id` is given where something is kept elsewhere under it already.
+    `session_id` is given where something is kept elsewhere under it already. Raises UNAVAILABLE
+    when copies of files that were made for it have been given up meanwhile.
     """
     now = tx.now()
-    resources.stamp(details.resources, now)
+    kinds.stamp(details.resources, now)
     state = SessionState(
         id=session_id or ids("sesn"),
         workspace_id=workspace_id,
@@ -65,6 +67,8 @@ def create(
     if queued:
         state.activity.enter(Status.RUNNING, now)
         state.needs_brain = True
+    if kinds.files(details.resources):
+        tx.keep_files(state.ref)
     tx.create(state, details, thread)
     if queued:
         tx.enqueue(state.id, queued)
@@ -103,7 +107,7 @@ def archive(tx: Transaction, ref: SessionRef, ids: IdSource) -> tuple[Snapshot, 
     tx.save(state)
     queue.end(tx, state)
     if not state.self_hosted:  # its workers' machines are not ours to clear
-        secrets = bool(snapshot.details.resources)
+        secrets = bool(kinds.repositories(snapshot.details.resources))
         tx.request_release(ref, state.generation, purge=False, secrets=secrets)
     news = News(
         ref,

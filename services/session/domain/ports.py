@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from drover.event.v1 import user_event_pb2
 from services.session.domain.event import WAIT_FOR_CLIENT, CallKind
+from services.session.domain.file_ports import FileTransaction
 from services.session.domain.work_ports import WorkTransaction
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ class SessionQuery:
     created: TimeRange = ANY_TIME
     include_archived: bool = False
     statuses: Collection[Status] = ()
+    memory_store_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +239,7 @@ class HandRelease:
     attempts: int = 0
 
 
-class Transaction(WorkTransaction, Protocol):
+class Transaction(FileTransaction, WorkTransaction, Protocol):
     """One transaction. Reads see its own writes; nothing is kept when it fails."""
 
     def now(self) -> int:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.duration_pb2 import Duration
 
 from drover.session.v1 import transfer_pb2
-from services.session.domain import budget, resources
+from services.session.domain import budget
 from services.session.domain.admission import refuse
 from services.session.domain.log import timestamp
+from services.session.domain.resources import given, kinds
 from services.session.domain.session import (
     MICROS,
     Activity,
@@ -129,10 +130,10 @@ def restore(
         metadata=dict(snapshot.metadata),
         origin=_origin(snapshot),
         budget=budget.cents(snapshot.budget) if snapshot.HasField("budget") else None,
-        resources=resources.restore(snapshot.resources, "session.resources"),
+        resources=given.restore(snapshot.resources, "session.resources"),
         vault_ids=tuple(snapshot.vault_ids),
     )
-    resources.check_environment(details.resources, details.environment)
+    kinds.check_environment(details.resources, details.environment)
     return state, details, threads
 
 

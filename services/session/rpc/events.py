@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
-from services.session.domain import about
+from services.session.domain import about, sources
 from services.session.domain import event as events_of
 from services.session.domain.accept import accept
 from services.session.domain.admission import refuse
@@ -78,6 +78,10 @@ class EventsRpc(SessionServiceServicer):
 
         announce = about.emitting if request.generation else about.accepting
         call = Once(parts, context, pb.EmitEventsResponse, lambda _: request.session_id)
+        if not request.generation and (shown := sources.uses(request.events, "events")):
+            if (earlier := await call.earlier()) is not None:
+                return earlier
+            await parts.files.check(shown)
         answer, _ = await call.commit(write, about=announce(session, request.events))
         return answer
 

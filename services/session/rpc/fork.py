@@ -14,6 +14,7 @@ from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from services.session.domain import fork, view
 from services.session.domain.lifecycle import Snapshot
+from services.session.domain.resources import kinds
 from services.session.rpc.once import Once
 from services.session.rpc.parts import ref
 
@@ -43,8 +44,12 @@ class ForkRpc(SessionServiceServicer):
         event_id = request.event_id if request.HasField("event_id") else None
         planned = await parts.store.read(lambda tx: fork.plan(tx, source, event_id, parts.ids))
         # As with a new session: what comes of a fork that fails is swept away.
-        repositories = [one.github_repository.id for one in planned.details.resources]
+        repositories = [one.id for one in kinds.repositories(planned.details.resources)]
         await parts.vaults.copy(source.session_id, planned.state.id, repositories)
+        if planned.copies:
+            made = planned.state.ref
+            await parts.store.write(lambda tx: tx.foresee_files(made))
+            await parts.files.copy_rest(made.session_id, planned.copies)
         try:
             answer = await self._fork(_Step(planned, call, parts.ids))
         except _ForkedBeforeError as before:

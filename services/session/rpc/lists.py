@@ -37,13 +37,13 @@ class ListsRpc(SessionServiceServicer):
     ) -> pb.ListSessionsResponse:
         """Lists sessions."""
         query = _query(request, current_call().workspace_id)
-        scope = (query, request.deployment_id, request.memory_store_id)
+        scope = (query, request.deployment_id)
         backwards = False
         if request.HasField("page"):
             values = self._parts.cursors.open(scope, request.page)
             backwards, created_at, session_id = bool(values[0]), values[1], values[2]
             query = dataclasses.replace(query, key=(int(created_at or 0), str(session_id)))
-        if request.HasField("deployment_id") or request.HasField("memory_store_id"):
+        if request.HasField("deployment_id"):
             return pb.ListSessionsResponse()  # no session has one yet
         limit = request.limit if request.HasField("limit") else _DEFAULT_LIMIT
         query = dataclasses.replace(
@@ -87,6 +87,7 @@ def _query(request: pb.ListSessionsRequest, workspace_id: str) -> SessionQuery:
         ),
         include_archived=request.include_archived,
         statuses=statuses(request.statuses),
+        memory_store_id=request.memory_store_id if request.HasField("memory_store_id") else None,
     )
 
 

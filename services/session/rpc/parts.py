@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from catalogue.models import Catalogue
     from chassis.ids import IdSource
     from drover.session.v1 import preview_pb2
+    from services.session.clients.files import Files
+    from services.session.clients.memory import MemoryStores
     from services.session.clients.registry import Registry
     from services.session.clients.vaults import Vaults
     from services.session.commits import Commits
@@ -41,7 +43,8 @@ class Parts:
     """The service's own parts, put together in `main`.
 
     `preview` shows a glimpse of an event to all who follow its session. A reader of a stream that
-    takes nothing for `stuck_seconds` is disconnected.
+    takes nothing for `stuck_seconds` is disconnected. `files_due` is called when there are files to
+    delete.
     """
 
     store: SessionStore
@@ -53,11 +56,14 @@ class Parts:
     leases: Leases
     registry: Registry
     vaults: Vaults
+    files: Files
+    memory_stores: MemoryStores
     models: Catalogue
     cursors: Cursors
     ids: IdSource
     stuck_seconds: float
     git_hosts: Collection[str]
+    files_due: Callable[[], None]
 
 
 def ref(session_id: str) -> SessionRef:

@@ -14,10 +14,12 @@ from chassis.errors import DroverError
 from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from services.session.clients.registry import refuse_archived
-from services.session.domain import budget, lifecycle, resources, update, view
+from services.session.domain import budget, lifecycle, sources, update, view
 from services.session.domain.networking import check_servers
 from services.session.domain.ports import About
-from services.session.domain.session import SessionDetails
+from services.session.domain.resources import kinds
+from services.session.domain.resources.given import accept
+from services.session.domain.session import SessionDetails, SessionRef
 from services.session.domain.support import check_environment
 from services.session.domain.web_domains import check_web_domains
 from services.session.rpc.once import Once
@@ -42,14 +44,15 @@ class SessionsRpc(SessionServiceServicer):
     ) -> pb.CreateSessionResponse:
         """Creates a session, with input or idle."""
         parts, workspace_id = self._parts, current_call().workspace_id
-        mounted, tokens = resources.accept(request.resources, parts.git_hosts, parts.ids)
+        given = accept(request.resources, parts.git_hosts, parts.ids)
+        shown = sources.uses(request.initial_events, "initial_events")
         call = Once(parts, context, pb.CreateSessionResponse, lambda answer: answer.session.id)
         if (earlier := await call.earlier()) is not None:
             return earlier
         agent, environment = await parts.registry.resolve(request.agent, request.environment_id)
         refuse_archived(environment)
         check_environment(environment)
-        resources.check_environment(mounted, environment.config)
+        kinds.check_environment(given.resources, environment.config)
         check_servers(agent, environment.config)
         check_web_domains(agent, environment.config)
         cap = None
@@ -63,15 +66,22 @@ class SessionsRpc(SessionServiceServicer):
             title=request.title if request.HasField("title") else None,
             metadata=dict(request.metadata),
             budget=cap,
-            resources=mounted,
+            resources=given.resources,
             vault_ids=tuple(request.vault_ids),
         )
         session_id = parts.ids("sesn")
         hosted = environment.config.HasField("self_hosted")
         await parts.vaults.check(request.vault_ids, self_hosted=hosted)
-        # First, so that no session is without its secrets; those of one that never came to be are
-        # swept away.
-        await parts.vaults.put(session_id, tokens)
+        await parts.files.check(shown)
+        if given.stores:
+            given.fill(await parts.memory_stores.known(given.stores))
+        # First, so that no session is without its files and secrets; those of one that never came
+        # to be are swept away.
+        if given.copies:
+            made = SessionRef(workspace_id, session_id)
+            await parts.store.write(lambda tx: tx.foresee_files(made))
+            await parts.files.copy(session_id, given.copies)
+        await parts.vaults.put(session_id, given.tokens)
 
         def create(tx: Transaction) -> tuple[pb.CreateSessionResponse, News]:
             snapshot, news = lifecycle.create(

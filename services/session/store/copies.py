@@ -14,8 +14,19 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from services.session.domain.copies import being_made, exists_already, given_up
 from services.session.domain.event import CallKind
+from services.session.domain.file_ports import too_late
 from services.session.domain.ports import Call, CallState
-from services.session.store import calls, events, inbox, sessions, stretches, threads, work
+from services.session.store import (
+    calls,
+    events,
+    files,
+    inbox,
+    memory_stores,
+    sessions,
+    stretches,
+    threads,
+    work,
+)
 from services.session.store import tables as t
 from services.session.store.sessions import AT_ONCE, NOBODYS
 from storage import answers
@@ -30,7 +41,12 @@ if TYPE_CHECKING:
     from drover.api.v1.request_key_pb2 import RequestKey
     from services.session.domain.copies import CopyTransaction, Stretch
     from services.session.domain.ports import InboxEntry, LogEntry
-    from services.session.domain.session import SessionDetails, SessionState, ThreadState
+    from services.session.domain.session import (
+        SessionDetails,
+        SessionRef,
+        SessionState,
+        ThreadState,
+    )
     from services.session.domain.work import WorkItem
     from storage import Database
 
@@ -114,6 +130,8 @@ class _Copying:
         hidden.workspace_id, hidden.updated_at = NOBODYS, self._now
         self._insert(t.sessions, sessions.stored(hidden), f"session {state.id}")
         sessions.add_details(self._connection, [sessions.stored_details(state.id, details)])
+        if stores := memory_stores.stored(state.id, details):
+            memory_stores.add(self._connection, stores)
         for thread in new:
             self._insert(t.threads, threads.stored(thread), f"thread {thread.id}")
 
@@ -173,6 +191,11 @@ class _Copying:
     def add_work(self, item: WorkItem) -> None:
         """Adds a work item."""
         work.add(self._connection, [work.stored(item)])
+
+    def keep_files(self, ref: SessionRef, file_id: str = "") -> None:
+        """Withdraws a deletion that was foreseen."""
+        if not files.withdraw(self._connection, ref, file_id):
+            raise too_late(ref)
 
     def publish(self, state: SessionState) -> None:
         """Shows the session to its workspace."""

@@ -37,7 +37,7 @@ from services.session.domain.session import (
     Waiting,
 )
 from services.session.store.pairs import SESSIONS
-from services.session.store.tables import details, sessions
+from services.session.store.tables import details, memory_stores, sessions
 from storage.prepared import Prepared, PreparedAmong
 
 if TYPE_CHECKING:
@@ -249,6 +249,11 @@ def page(connection: Connection, query: SessionQuery) -> list[tuple[SessionState
         statement = statement.where(column.created_at >= query.created.low)
     if query.created.high is not None:
         statement = statement.where(column.created_at <= query.created.high)
+    if query.memory_store_id is not None:
+        given = select(memory_stores.c.session_id).where(
+            memory_stores.c.memory_store_id == query.memory_store_id
+        )
+        statement = statement.where(column.id.in_(given))
     if not query.include_archived:
         statement = statement.where(column.archived_at.is_(None))
     if query.statuses:

@@ -190,6 +190,35 @@ releases = Table(
     Column("secrets", Boolean, nullable=False, server_default=false()),
 )
 
+# Files of sessions to be deleted, all where none is named. What was foreseen may be withdrawn.
+file_releases = Table(
+    "file_releases",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("workspace_id", String, nullable=False),
+    Column("session_id", String, nullable=False),
+    Column("file_id", String, nullable=False),
+    Column("foreseen", Boolean, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("due_at", BigInteger, nullable=False),
+)
+Index("file_releases_by_time", file_releases.c.due_at)
+Index(
+    "file_releases_foreseen",
+    file_releases.c.session_id,
+    sqlite_where=text("foreseen = 1"),
+    postgresql_where=text("foreseen"),
+)
+
+# To list the sessions that have a store by.
+memory_stores = Table(
+    "session_memory_stores",
+    metadata,
+    _session_id(primary_key=True),
+    Column("memory_store_id", String, primary_key=True, nullable=False),
+)
+Index("sessions_by_memory_store", memory_stores.c.memory_store_id, memory_stores.c.session_id)
+
 # What workers of self-hosted environments poll for. One that has not stopped is its session's only.
 work_items = Table(
     "work_items",

@@ -9,6 +9,7 @@ from services.session.store import (
     calls,
     events,
     inbox,
+    memory_stores,
     releases,
     sessions,
     slices,
@@ -96,6 +97,8 @@ class SqlTransaction(WorkPart):
         large = sessions.stored_details(state.id, details)
         self._known.details[state.id] = self._writes.new_details[state.id] = large
         self._writes.new_threads.append(threads.stored(thread))
+        if details.resources:
+            self._writes.new_stores += memory_stores.stored(state.id, details)
 
     def save(self, state: SessionState) -> None:
         """Writes a session's state."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from services.session.store import work
-from services.session.store.part import Part
+from services.session.store.files_part import FilesPart
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from services.session.domain.work_ports import Queue, WorkStats
 
 
-class WorkPart(Part):
+class WorkPart(FilesPart):
     """Work items. Items are few, and seldom asked for: nothing of them is kept in memory."""
 
     __slots__ = ()

@@ -6,7 +6,17 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from services.session.store import calls, events, inbox, releases, sessions, threads, work
+from services.session.store import (
+    calls,
+    events,
+    files,
+    inbox,
+    memory_stores,
+    releases,
+    sessions,
+    threads,
+    work,
+)
 from storage import answers
 
 if TYPE_CHECKING:
@@ -16,7 +26,9 @@ if TYPE_CHECKING:
 
     from services.session.domain.ports import Call
     from services.session.store.events import EventRow
+    from services.session.store.files import FileReleaseRow
     from services.session.store.inbox import InboxRow
+    from services.session.store.memory_stores import MemoryStoreRow
     from services.session.store.pairs import Pair
     from services.session.store.releases import Release
     from services.session.store.sessions import SessionRow
@@ -35,6 +47,7 @@ class Writes:
     sessions: dict[str, SessionRow] = field(default_factory=dict)
     new_details: dict[str, SessionRow] = field(default_factory=dict)
     details: dict[str, SessionRow] = field(default_factory=dict)
+    new_stores: list[MemoryStoreRow] = field(default_factory=list)
     new_threads: list[ThreadRow] = field(default_factory=list)
     threads: dict[str, ThreadRow] = field(default_factory=dict)
     events: dict[str, list[EventRow]] = field(default_factory=dict)
@@ -45,6 +58,7 @@ class Writes:
     releases: list[Release] = field(default_factory=list)
     finished: list[int] = field(default_factory=list)
     postponed: list[tuple[int, int]] = field(default_factory=list)
+    file_releases: list[FileReleaseRow] = field(default_factory=list)
     answers: dict[bytes, Kept] = field(default_factory=dict)
     new_work: dict[str, WorkRow] = field(default_factory=dict)
     work: dict[str, WorkRow] = field(default_factory=dict)
@@ -72,6 +86,7 @@ class Writes:
             self.save(row)
         self.new_details |= later.new_details
         self.details |= later.details
+        self.new_stores += later.new_stores
         self.new_threads += later.new_threads
         self.threads |= later.threads
         _extend(self.events, later.events)
@@ -83,6 +98,7 @@ class Writes:
         self.releases += later.releases
         self.finished += later.finished
         self.postponed += later.postponed
+        self.file_releases += later.file_releases
         self.answers |= later.answers
         self.new_work |= later.new_work
         for row in later.work.values():
@@ -93,6 +109,7 @@ class Writes:
         each: tuple[tuple[Send, Collection[Any]], ...] = (
             (sessions.add, self.new_sessions.values()),
             (sessions.add_details, self.new_details.values()),
+            (memory_stores.add, self.new_stores),
             (threads.add, self.new_threads),
             (sessions.save, self.sessions.values()),
             (sessions.save_details, self.details.values()),
@@ -105,6 +122,7 @@ class Writes:
             (releases.add, self.releases),
             (releases.finish, self.finished),
             (releases.postpone, self.postponed),
+            (files.add, self.file_releases),
             (answers.keep, self.answers.values()),
             (work.save, self.work.values()),
             (work.add, self.new_work.values()),

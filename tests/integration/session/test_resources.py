@@ -194,7 +194,6 @@ async def test_repositories_stay_for_the_sessions_life(service):
     another = repository("https://github.com/acme/docs").github_repository
     for more in (
         {"github_repository": another},
-        {"file": session_pb2.FileResource(file_id="file_1")},
         {"memory_store": session_pb2.MemoryStoreResource(memory_store_id="memstore_1")},
     ):
         request = pb.AddSessionResourceRequest(session_id=session.id, **more)

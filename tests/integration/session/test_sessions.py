@@ -65,24 +65,6 @@ async def test_an_archived_environment_is_refused_with_its_code(service):
     assert (error.rule.http, error.error_code) == (400, "environment_archived")
 
 
-@pytest.mark.parametrize(
-    ("change", "path"),
-    [
-        (lambda request: setattr(request.resources.add().file, "file_id", "f"), "resources.0"),
-        (
-            lambda request: setattr(request.resources.add().memory_store, "memory_store_id", "m"),
-            "resources.0",
-        ),
-    ],
-)
-async def test_what_is_not_running_is_refused_by_path(service, change, path):
-    request = create_request()
-    change(request)
-    error = await refusal(service.stub.CreateSession(request))
-    assert error.reason is Reason.INVALID_ARGUMENT
-    assert error.message.startswith(f"{path}: ")
-
-
 def budgeted(amount):
     request = create_request()
     request.budget.max_list_cost.amount = amount

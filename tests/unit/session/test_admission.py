@@ -219,13 +219,6 @@ def test_types_that_no_client_may_send_are_refused_by_name(variant, text):
     assert text in error.message
 
 
-def test_a_file_source_is_refused_by_path():
-    event = message()
-    event.user_message.content.add().image.source.file.file_id = "file_1"
-    error = refused(World(), event)
-    assert error.message.startswith("events.0.content.1.source.type: ")
-
-
 @pytest.mark.parametrize("block", ["redacted", "search_result"])
 def test_blocks_that_a_message_cannot_hold_are_refused_by_path(block):
     event = message()

@@ -8,7 +8,7 @@ import pytest
 
 from chassis.errors import DroverError, Reason
 from drover.session.v1 import session_pb2 as pb
-from services.session.domain import resources
+from services.session.domain.resources import given as resources
 
 HOSTS = {"github.com", "git.corp"}
 URL = "https://github.com/acme/tools"
@@ -21,7 +21,8 @@ def repository(url=URL, **fields):
 
 def accept(*given):
     numbers = itertools.count(1)
-    return resources.accept(given, HOSTS, lambda prefix: f"{prefix}_{next(numbers)}")
+    made = resources.accept(given, HOSTS, lambda prefix: f"{prefix}_{next(numbers)}")
+    return made.resources, made.tokens
 
 
 def refused(*given):
@@ -118,7 +119,7 @@ def test_repositories_do_not_lie_in_each_others_place():
         message = refused(repository(), repository(other, mount_path=place))
         assert message.startswith("resources.1.mount_path: ")
     nested = repository(mount_path="/workspace/a/b"), repository(other, mount_path="/workspace/a")
-    assert refused(*nested).startswith("resources.0.mount_path: ")
+    assert refused(*nested).startswith("resources.1.mount_path: ")
     again = repository(mount_path="/workspace/again")
     assert refused(repository(), again).startswith("resources.1.url: ")
 

@@ -1,0 +1,108 @@
+"""Seeing to it that the files of sessions that are no more are deleted, however often it takes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from chassis.errors import DroverError, Reason
+
+if TYPE_CHECKING:
+    from services.session.domain.file_ports import FileRelease
+    from services.session.domain.ports import SessionStore, Transaction
+    from services.session.domain.session import SessionRef
+
+_BATCH: Final = 20
+_EVERY_SECONDS: Final = 5.0
+_AWAY: Final = frozenset({Reason.UNAVAILABLE, Reason.DEADLINE_EXCEEDED})
+_LEASE_MICROS: Final = 60_000_000
+"""For so long a batch is this process's alone. Files that are deleted twice are gone once."""
+_FIRST_DELAY: Final = 1_000_000
+_LONGEST_DELAY: Final = 60_000_000
+
+_log = structlog.get_logger("session.files")
+
+
+class Files(Protocol):
+    """Where files are, as far as sessions end."""
+
+    async def delete(self, ref: SessionRef, file_id: str) -> None:
+        """Deletes a file of a session. None is no error. Raises `DroverError`."""
+        ...
+
+    async def delete_all(self, ref: SessionRef) -> None:
+        """Deletes all files of a session. Raises `DroverError`."""
+        ...
+
+
+class FileReleases:
+    """Works off the list of files to delete, which outlives this process."""
+
+    def __init__(self, store: SessionStore, files: Files) -> None:
+        self._store = store
+        self._files = files
+        self._due = asyncio.Event()
+
+    def look(self) -> None:
+        """Has the list looked at: something new is on it."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """Works until cancelled. What it has leased then comes due again before long."""
+        while True:
+            try:
+                await self.release_due()
+            except DroverError as error:
+                _log.warning("file_releases_failed", reason=error.reason, message=error.message)
+            try:
+                async with asyncio.timeout(_EVERY_SECONDS):
+                    await self._due.wait()
+            except TimeoutError:
+                continue
+            finally:
+                self._due.clear()
+
+    async def release_due(self) -> None:
+        """Deletes every file whose time has come, as far as there is somebody to ask."""
+        away = False
+        while not away and (due := await self._lease()):
+            done: list[int] = []
+            failed: list[FileRelease] = []
+            for release in due:
+                reason = None if away else await self._try(release)
+                away = away or reason in _AWAY
+                if away or reason is not None:
+                    failed.append(release)
+                else:
+                    done.append(release.id)
+            await self._note(done, failed)
+
+    async def _lease(self) -> list[FileRelease]:
+        return await self._store.write(lambda tx: tx.lease_file_releases(_BATCH, _LEASE_MICROS))
+
+    async def _try(self, release: FileRelease) -> Reason | None:
+        """Deletes what is to be deleted; why not, if so."""
+        try:
+            if release.file_id:
+                await self._files.delete(release.ref, release.file_id)
+            else:
+                await self._files.delete_all(release.ref)
+        except DroverError as error:
+            if error.reason is not Reason.NOT_FOUND:
+                _log.info("files_kept", session_id=release.ref.session_id, reason=error.reason)
+                return error.reason
+        return None
+
+    async def _note(self, done: list[int], failed: list[FileRelease]) -> None:
+        def write(tx: Transaction) -> None:
+            tx.finish_file_releases(done)
+            for release in failed:
+                tx.postpone_file_release(release.id, _delay(release))
+
+        await self._store.write(write)
+
+
+def _delay(release: FileRelease) -> int:
+    return min(_FIRST_DELAY << min(release.attempts, 10), _LONGEST_DELAY)
