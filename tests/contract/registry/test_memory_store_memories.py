@@ -14,7 +14,7 @@ from drover.memory.v1.memory_pb2 import Memory
 from services.registry.domain.memory.memory import Origin
 from services.registry.domain.memory.ports import MemoryListing
 from services.registry.store.memory import memories as module
-from services.registry.store.memory import tables
+from services.registry.store.tables import METADATA
 from tests.doubles.registry_memory import (
     ELSEWHERE,
     HOME,
@@ -92,7 +92,13 @@ async def test_what_changes_nothing_makes_no_version(replica: MemoryReplica) -> 
     store_id = await replica.store()
     made = await replica.add(store_id, "/a")
     later = NOON + timedelta(hours=1)
-    for change in ({}, {"content": "text"}, {"path": "/a"}, {"path": "/a", "content": "text"}):
+    same: list[dict[str, Any]] = [
+        {},
+        {"content": "text"},
+        {"path": "/a"},
+        {"path": "/a", "content": "text"},
+    ]
+    for change in same:
         assert await replica.change(made, at=later, **change) == made
     assert len(await replica.history(store_id)) == 1
     assert (await replica.follow(store_id)).revision == 1
@@ -218,7 +224,7 @@ async def test_a_repeated_write_gets_the_first_answer_of_which_no_text_is_kept(
     assert await replica.memories.add(HOME, again, origin, call) == made
     assert call.replayed
     assert await replica.read(made) == changed
-    kept = [row.answer for row in await replica.kept(tables.METADATA.tables["answers"])]
+    kept = [row.answer for row in await replica.kept(METADATA.tables["answers"])]
     assert kept
     assert not [answer for answer in kept if b"canary" in answer or b"/secret" in answer]
     await replica.versions.redact(HOME, store_id, made.memory_version_id, origin)
