@@ -16,29 +16,22 @@ from drover.file.v1.file_pb2 import File
 from services.registry.domain.files.file import Limits, Upload
 from services.registry.domain.files.ports import Copy
 from services.registry.domain.ports import Listing
-from services.registry.store.schema import SCHEMA
 from tests.contract.registry.files import ALL, ELSEWHERE, HOME, Cabinet, pieces
 from tests.contract.registry.test_once import once
-from tests.doubles.databases import migrated
-from tests.doubles.standing import PromptExit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
-    from pathlib import Path
+    from collections.abc import Awaitable
+
+    from storage import Database
 
 HOUR = timedelta(hours=1)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-async def cabinets(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[list[Cabinet]]:
+@pytest.fixture
+def cabinets(emptied: list[Database]) -> list[Cabinet]:
     """One registry's files as two processes have them."""
-    url = f"sqlite:///{tmp_path / 'registry.db'}"
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres").new_database()
-    async with PromptExit() as stack:
-        first, second = [await stack.enter_async_context(migrated(url, SCHEMA)) for _ in range(2)]
-        one = Cabinet(first)
-        yield [one, one.beside(second)]
+    cabinet = Cabinet(emptied[0])
+    return [cabinet, cabinet.beside(emptied[1])]
 
 
 @pytest.fixture

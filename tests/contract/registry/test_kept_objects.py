@@ -14,29 +14,18 @@ from chassis.errors import DroverError, Reason
 from chassis.ids import new_id
 from services.registry.store.objects.kept import SETTLING, STORING, KeptObjects
 from services.registry.store.objects.uses import hold, let_go
-from services.registry.store.schema import SCHEMA
+from storage.objects import ObjectsAway
 from tests.contract.registry.files import Clock, pieces
-from tests.doubles.databases import migrated
+from tests.doubles.hands_waiting import eventually
 from tests.doubles.objects import MemoryObjects
-from tests.doubles.standing import PromptExit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
     from storage import Database
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-async def databases(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> AsyncIterator[list[Database]]:
-    """One database as two processes have it."""
-    url = f"sqlite:///{tmp_path / 'registry.db'}"
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres").new_database()
-    async with PromptExit() as stack:
-        yield [await stack.enter_async_context(migrated(url, SCHEMA)) for _ in range(2)]
+@pytest.fixture
+def databases(emptied: list[Database]) -> list[Database]:
+    return emptied
 
 
 @pytest.fixture
@@ -150,15 +139,23 @@ async def test_a_store_that_fails_is_told_and_keeps_nothing_from_being_deleted_l
     with pytest.raises(DroverError) as unread:
         await read(kept, name)
     assert unread.value.reason is Reason.UNAVAILABLE
-    task = asyncio.create_task(kept.run())
-    now = int(clock.now().timestamp() * 1_000_000)
-    await databases[0].write(partial(let_go, names=[name], now=now))
-    with pytest.raises(Exception, match="No space left"):
-        await kept.sweep()
-    task.cancel()
+    with pytest.raises(ObjectsAway, match="No space left"):
+        await let(kept, databases[0], clock, name)
     store.failing = ""
     await kept.sweep()
     assert store.objects == {}
+
+
+async def test_an_object_is_deleted_as_soon_as_it_is_said_that_there_is_one(
+    kept: KeptObjects, store: MemoryObjects, clock: Clock, databases: list[Database]
+) -> None:
+    name = await stored(kept, databases[0])
+    sweeping = asyncio.create_task(kept.run())
+    now = int(clock.now().timestamp() * 1_000_000)
+    await databases[0].write(partial(let_go, names=[name], now=now))
+    kept.wake()
+    await eventually(lambda: not store.objects)
+    sweeping.cancel()
 
 
 async def test_bytes_that_the_store_has_lost_are_told(
