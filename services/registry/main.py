@@ -26,6 +26,7 @@ from drover.environment.v1.environment_service_pb2_grpc import (
     add_EnvironmentServiceServicer_to_server,
 )
 from drover.file.v1.file_service_pb2_grpc import add_FileServiceServicer_to_server
+from services.registry.domain.skills.limits import MAX_BYTES, SkillLimits
 from services.registry.domain.skills.pinning import Pinning
 from services.registry.file_options import FileOptions
 from services.registry.rpc.agents import AgentRpc
@@ -33,6 +34,7 @@ from services.registry.rpc.environment_keys import EnvironmentKeyRpc
 from services.registry.rpc.environments import EnvironmentRpc
 from services.registry.rpc.files import FileRpc
 from services.registry.rpc.memory.services import add_memory_services
+from services.registry.rpc.skills.services import add_skill_services
 from services.registry.store.agents import SqlAgentStore
 from services.registry.store.environment_keys import SqlEnvironmentKeyStore
 from services.registry.store.environments import SqlEnvironmentStore
@@ -69,6 +71,9 @@ class RegistrySettings(DatabaseSettings, FileOptions):
     search_provider: Literal["none", "brave", "searxng"] = Field(
         default="none", description="What web_search asks; none offers the tool only by name."
     )
+    max_skill_bytes: int = Field(
+        default=MAX_BYTES, ge=1024, le=1 << 30, description="Bytes of a skill at most, unpacked."
+    )
 
 
 async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer:
@@ -82,7 +87,8 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
     )
     models = load(settings.models_file)
     agents, environments = SqlAgentStore(database, clock), SqlEnvironmentStore(database, clock)
-    skills = SqlSkillStore(database, clock, lambda: None)
+    objects = KeptObjects(settings.store(), database, clock, new_id)
+    skills = SqlSkillStore(database, clock, objects.wake)
     searchable = settings.search_provider != "none"
     server.add(
         add_AgentServiceServicer_to_server,
@@ -99,9 +105,9 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
     stores, versions = SqlMemoryStores(database, clock), SqlMemoryVersions(database, clock)
     memories = SqlMemories(database, clock)
     add_memory_services(server, stores, memories, versions)
-    objects = KeptObjects(settings.store(), database, clock, new_id)
     files = SqlFileStore(database, objects, clock, new_id, settings.limits())
     server.add(add_FileServiceServicer_to_server, FileRpc(files, clock))
+    add_skill_services(server, skills, objects, SkillLimits(settings.max_skill_bytes))
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     for sweep in (
         Answers(database, clock).sweep(),
