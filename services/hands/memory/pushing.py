@@ -62,9 +62,11 @@ class Memories(Protocol):
 
 @dataclass(slots=True)
 class Pushed:
-    """What came of it. `overtaken`: the store has moved on, and is to be asked first. `waiting` are
-    the paths of which it could not be told, since it could not be reached. `late`: it did not
-    answer in time.
+    """What came of it.
+
+    `overtaken`: the store has moved on, and what is left is to be looked at again. `waiting` are the
+    paths of which it could not be told, since it could not be reached. `late`: it did not answer in
+    time.
     """
 
     notices: list[Notice] = field(default_factory=list)
@@ -120,8 +122,10 @@ class Pushing:
                 if error.reason is not Reason.NOT_FOUND:
                     raise
             state.memories.pop(path, None)
-            # There is room again for what was refused.
-            state.refused = {at: one for at, one in state.refused.items() if one.lasting}
+            # There may be room again for what was refused.
+            lasting = {at: one for at, one in state.refused.items() if one.lasting}
+            self._pushed.overtaken |= len(lasting) < len(state.refused)
+            state.refused = lasting
             return
         if isinstance(step, Create):
             memory = await memories.create(store_id, path, step.content.data.decode(), session_id)
