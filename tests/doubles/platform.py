@@ -21,14 +21,17 @@ from drover.environment.v1 import (
     environment_service_pb2_grpc,
 )
 from drover.event.v1 import event_pb2
+from drover.file.v1 import file_service_pb2_grpc
 from drover.session.v1 import (
     preview_pb2,
     session_pb2,
     session_service_pb2,
     session_service_pb2_grpc,
 )
+from drover.skill.v1 import skill_service_pb2_grpc, skill_version_service_pb2_grpc
 from drover.work.v1 import work_service_pb2_grpc
 from tests.doubles.asked import Asked, stamp
+from tests.doubles.platform_files import Files, Skills, SkillVersions
 from tests.doubles.platform_plain import Plain
 from tests.doubles.platform_workers import EnvironmentKeys, Works
 from tests.doubles.standing import PromptExit
@@ -150,12 +153,14 @@ class Environments(Asked, environment_service_pb2_grpc.EnvironmentServiceService
 class Sessions(Asked, session_service_pb2_grpc.SessionServiceServicer):
     """One session's log, and the streams that follow it. All are of one environment.
 
-    `end` ends the streams that are open: with an error, or properly for `None`.
+    `end` ends the streams that are open: with an error, or properly for `None`. `lent` is what
+    sessions have beside what all have, by their ids.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.log: list[event_pb2.Event] = []
+        self.lent: dict[str, session_pb2.Session] = {}
         self.marks_position = True
         self.replays = False
         self.opened = 0
@@ -187,7 +192,10 @@ class Sessions(Asked, session_service_pb2_grpc.SessionServiceServicer):
 
     async def GetSession(self, request, context):
         self.note(request)
-        return session_service_pb2.GetSessionResponse(session=session(id=request.session_id))
+        made = session(id=request.session_id)
+        if (lent := self.lent.get(request.session_id)) is not None:
+            made.MergeFrom(lent)
+        return session_service_pb2.GetSessionResponse(session=made)
 
     async def UpdateSession(self, request, context):
         self.note(request)
@@ -298,6 +306,9 @@ class Platform:
         self.environment_keys = EnvironmentKeys()
         self.sessions = Sessions()
         self.works = Works()
+        self.files = Files()
+        self.skills = Skills()
+        self.skill_versions = SkillVersions()
         self.plain = Plain()
         self.addresses: dict[str, str] = {}
         self._servers: dict[str, GrpcServer] = {}
@@ -313,6 +324,12 @@ class Platform:
             server.add(
                 environment_key_service_pb2_grpc.add_EnvironmentKeyServiceServicer_to_server,
                 self.environment_keys,
+            )
+            server.add(file_service_pb2_grpc.add_FileServiceServicer_to_server, self.files)
+            server.add(skill_service_pb2_grpc.add_SkillServiceServicer_to_server, self.skills)
+            server.add(
+                skill_version_service_pb2_grpc.add_SkillVersionServiceServicer_to_server,
+                self.skill_versions,
             )
         elif process == "session":
             server.add(session_service_pb2_grpc.add_SessionServiceServicer_to_server, self.sessions)

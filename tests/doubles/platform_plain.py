@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message_factory import GetMessageClass
 
+from drover.memory.v1 import (
+    memory_pb2,
+    memory_service_pb2,
+    memory_store_service_pb2,
+    memory_version_service_pb2,
+)
 from drover.session.v1 import resource_service_pb2, session_pb2
 from drover.vault.v1 import (
     credential_pb2,
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     from chassis.grpc.server import GrpcServer
 
 _FILES = {
+    "registry": (memory_store_service_pb2, memory_service_pb2, memory_version_service_pb2),
     "session": (resource_service_pb2,),
     "vault_proxy": (vault_service_pb2, vault_credential_service_pb2, vault_audit_service_pb2),
 }
@@ -38,7 +45,12 @@ def _whole() -> dict[str, Message]:
     resource.github_repository.url = "https://github.com/o/r"
     validation = credential_pb2.CredentialValidation(credential_id="vcrd_1", status=1)
     vault = vault_pb2.Vault(id="vlt_1", display_name="Ada")
-    for made in (credential, vault, resource.github_repository):
+    store = memory_pb2.MemoryStore(id="memstore_1", name="Notes")
+    memory = memory_pb2.Memory(id="mem_1", memory_store_id="memstore_1", path="/a.md")
+    version = memory_pb2.MemoryVersion(id="memver_1", memory_id="mem_1", operation=1)
+    version.created_by.api_actor.api_key_id = "apikey_1"
+    version.created_at.CopyFrom(stamp())
+    for made in (credential, vault, resource.github_repository, store, memory):
         made.created_at.CopyFrom(stamp())
         made.updated_at.CopyFrom(stamp())
     validation.validated_at.CopyFrom(stamp())
@@ -47,6 +59,9 @@ def _whole() -> dict[str, Message]:
         "vault": vault,
         "resource": resource,
         "validation": validation,
+        "memory_store": store,
+        "memory": memory,
+        "memory_version": version,
     }
 
 

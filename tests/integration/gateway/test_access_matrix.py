@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import structlog
 
+from drover.session.v1 import session_pb2
 from tests.doubles import platform_workers as workers
 from tests.integration.gateway.conftest import KEY, Gateway
 
@@ -23,9 +24,22 @@ API, ENVIRONMENT, WORK = "API key", "environment key", "work token"
 SESSIONS: Final = frozenset(
     {"GetSession", "GetEvents", "EmitEvents", "StreamEvents", "StreamEventsAlias"}
 )
+LENT: Final = frozenset(
+    {
+        "GetMemoryStore",
+        "CreateMemory",
+        "GetMemory",
+        "UpdateMemory",
+        "ListMemories",
+        "DeleteMemory",
+        "GetSkillVersion",
+        "DownloadSkillVersion",
+    }
+)
 ITEM: Final = frozenset({"HeartbeatWork", "StopWork"})
 TAKEN: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(SESSIONS, frozenset({API, ENVIRONMENT, WORK})),
+    **dict.fromkeys(LENT, frozenset({API, WORK})),
     **dict.fromkeys(("ListWork", "PollWork", "AckWork"), frozenset({ENVIRONMENT})),
     "HeartbeatWork": frozenset({ENVIRONMENT, WORK}),
     "StopWork": frozenset({API, ENVIRONMENT, WORK}),
@@ -35,11 +49,17 @@ IDS: Final = {
     "agent_id": "agent_1",
     "credential_id": "vcrd_1",
     "environment_id": "env_1",
+    "file_id": "file_1",
     "key_id": "envkey_1",
+    "memory_id": "mem_1",
+    "memory_store_id": "memstore_1",
+    "memory_version_id": "memver_1",
     "resource_id": "sesrsc_1",
     "session_id": "sesn_1",
+    "skill_id": "skill_1",
     "thread_id": "sthr_1",
     "vault_id": "vlt_1",
+    "version": "skver_1",
     "work_id": "work_1",
 }
 TEXT = {"type": "text", "text": "done"}
@@ -56,6 +76,13 @@ BODIES: Final[Mapping[str, Any]] = {
     "UpdateSessionResource": {"authorization_token": "ghp"},
     "CreateVault": {"display_name": "Ada"},
     "CreateCredential": {"auth": BEARER},
+    "CreateMemoryStore": {"name": "Notes"},
+    "CreateMemory": {"path": "/a.md", "content": "a"},
+}
+FORMS: Final[Mapping[str, Any]] = {
+    "UploadFile": {"file": ("a.txt", b"a")},
+    "CreateSkill": {"files[]": ("sums/SKILL.md", b"a")},
+    "CreateSkillVersion": {"files[]": ("sums/SKILL.md", b"a")},
 }
 
 
@@ -63,8 +90,8 @@ BODIES: Final[Mapping[str, Any]] = {
 class Holder:
     """Who calls: a kind of key, and what its holder gets where that kind is let in.
 
-    `admitted` on routes about an environment or item, `of_sessions` on those about a session, and
-    `elsewhere` where the kind is not taken.
+    `admitted` on routes about an environment or item, `of_sessions` on those about a session or
+    what that was lent, and `elsewhere` where the kind is not taken.
     """
 
     key: str
@@ -77,7 +104,16 @@ class Holder:
     def expected(self, operation: str) -> int:
         if self.kind not in TAKEN.get(operation, frozenset({API})):
             return self.elsewhere
-        return self.of_sessions if operation in SESSIONS else self.admitted
+        return self.of_sessions if operation in SESSIONS | LENT else self.admitted
+
+
+def lent() -> Any:
+    """What a session has a store and a skill by."""
+    made = session_pb2.Session()
+    made.resources.add().memory_store.memory_store_id = "memstore_1"
+    skill = made.agent.skills.add().custom
+    skill.skill_id, skill.version = "skill_1", "skver_1"
+    return made
 
 
 HOLDERS: Final[Mapping[str, Holder]] = {
@@ -98,8 +134,10 @@ async def call(gateway: Gateway, verb: str, template: str, operation: str, key: 
     """The status and the error of a request that is right in all else."""
     path = template.format(**IDS)
     headers = {"x-api-key": "", **({"authorization": f"Bearer {key}"} if key else {})}
-    body = BODIES.get(operation, {}) if verb == "POST" else None
-    async with gateway.http.stream(verb.upper(), path, headers=headers, json=body) as response:
+    form = FORMS.get(operation)
+    body = BODIES.get(operation, {}) if verb == "POST" and form is None else None
+    sent: Any = {"headers": headers, "json": body, "files": form}
+    async with gateway.http.stream(verb.upper(), path, **sent) as response:
         if response.status_code == 200:
             return 200, {}
         await response.aread()
@@ -113,7 +151,8 @@ async def test_every_route_takes_the_keys_that_it_should_and_no_others(gateway: 
         for template, verbs in description["paths"].items()
         for verb, operation in verbs.items()
     ]
-    assert {name for _, _, name in routes} >= TAKEN.keys() | BODIES.keys()
+    assert {name for _, _, name in routes} >= TAKEN.keys() | BODIES.keys() | FORMS.keys()
+    gateway.platform.sessions.lent["sesn_1"] = lent()
     wrong = []
     for who, holder in HOLDERS.items():
         if holder.stopped:

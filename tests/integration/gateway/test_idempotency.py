@@ -70,6 +70,7 @@ async def test_the_description_shows_the_header_where_it_is_taken(gateway: Gatew
         for verb, operation in verbs.items():
             names = {parameter["name"] for parameter in operation["parameters"]}
             shown = "Idempotency-Key" in names
-            assert shown == (verb != "get"), f"{verb} {template}"
+            is_form = "multipart/form-data" in operation.get("requestBody", {}).get("content", {})
+            assert shown == (verb != "get" and not is_form), f"{verb} {template}"
             told = "idempotent-replayed" in operation["responses"]["200"]["headers"]
             assert told == shown
