@@ -32,6 +32,7 @@ class FakeHands(HandsServiceServicer):
         self.ran: list[str] = []
         self.requests: list[pb.ExecuteRequest] = []
         self.provisions = 0
+        self.provision_requests: list[pb.ProvisionRequest] = []
         # What MCP servers answer, by name; how often each was asked, and a gate before the answer.
         self.servers: dict[str, pb.McpServerOutcome] = {}
         self.listings: list[list[str]] = []
@@ -64,6 +65,7 @@ class FakeHands(HandsServiceServicer):
     async def Provision(self, request: pb.ProvisionRequest, _context: Any) -> pb.ProvisionResponse:
         self._fence(request.generation)
         self.provisions += 1
+        self.provision_requests.append(request)
         return pb.ProvisionResponse(hand_id="hand_1", backend="fake", errors=self.provision_errors)
 
     async def ListTools(self, request: pb.ListToolsRequest, _context: Any) -> pb.ListToolsResponse:

@@ -18,6 +18,10 @@ from chassis.secret import Secret
 from drover.agent.v1.agent_pb2 import SessionAgent
 from drover.agent.v1.model_pb2 import ModelConfig
 from drover.agent.v1.tool_pb2 import AgentToolset, McpServer, Tool
+from drover.file.v1.file_service_pb2_grpc import (
+    FileServiceStub,
+    add_FileServiceServicer_to_server,
+)
 from drover.hands.v1.hands_service_pb2_grpc import (
     HandsServiceStub,
     add_HandsServiceServicer_to_server,
@@ -32,6 +36,7 @@ from drover.session.v1.session_service_pb2_grpc import (
     add_SessionServiceServicer_to_server,
 )
 from services.brain.clients.checkpoints import CheckpointSender
+from services.brain.clients.files import RegistryFiles
 from services.brain.domain.decision import Limits
 from services.brain.harness.port import Harness
 from services.brain.harness.registry import HarnessRegistry
@@ -44,6 +49,7 @@ from services.brain.loop.sync_points import NoSyncPoints, SyncPoints
 from services.brain.loop.turn import Ports
 from services.brain.loop.worker import Worker
 from services.brain.metrics import CheckpointMetrics
+from tests.doubles.file_service import FakeFiles
 from tests.doubles.hands_service import FakeHands
 from tests.doubles.lease_service import FakeCheckpoints, FakeSession, FakeSessions
 from tests.doubles.scripted_model import ScriptedModel
@@ -66,6 +72,8 @@ class Rig:
     session_stub: SessionServiceStub
     hands_stub: HandsServiceStub
     checkpoint_stub: CheckpointServiceStub
+    files: FakeFiles
+    file_stub: FileServiceStub
 
     def session(
         self,
@@ -104,6 +112,7 @@ class Rig:
         others: Iterable[Harness] = (),
         max_sessions: int = 8,
         judge_seconds: float = 10.0,
+        file_cache_bytes: int = 1_000_000,
     ) -> BrainPool:
         models = load(None)
         limits = limits or Limits(prices=models)
@@ -124,6 +133,7 @@ class Rig:
                 points=points or NoSyncPoints(),
                 models=models,
                 judge_seconds=judge_seconds,
+                files=RegistryFiles(self.file_stub, max_bytes=file_cache_bytes),
             ),
             cache=StateCache(),
             checkpointing=Checkpointing(harnesses, sender.send, metrics),
@@ -140,12 +150,13 @@ class Rig:
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
     async with PromptExit() as stack:
-        sessions, hands = FakeSessions(), FakeHands()
+        sessions, hands, files = FakeSessions(), FakeHands(), FakeFiles()
         checkpoints = FakeCheckpoints(sessions)
         server = GrpcServer("127.0.0.1:0", TOKEN, reflection=False)
         server.add(add_SessionServiceServicer_to_server, sessions)
         server.add(add_CheckpointServiceServicer_to_server, checkpoints)
         server.add(add_HandsServiceServicer_to_server, hands)
+        server.add(add_FileServiceServicer_to_server, files)
         await server.start()
         stack.push_async_callback(server.stop, 0)
         channel = await stack.enter_async_context(open_channel(server.address, TOKEN))
@@ -158,4 +169,6 @@ async def rig() -> AsyncIterator[Rig]:
             SessionServiceStub(channel),
             HandsServiceStub(channel),
             CheckpointServiceStub(channel),
+            files,
+            FileServiceStub(channel),
         )
