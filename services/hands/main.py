@@ -34,6 +34,7 @@ from services.hands.checkpoints.restoring import Restorer
 from services.hands.checkpoints.settings import CheckpointOptions
 from services.hands.checkpoints.taking import Taker
 from services.hands.clients.mcp import McpClient
+from services.hands.clients.memory import MemoryClient
 from services.hands.clients.vault_proxy import VaultProxyClient
 from services.hands.clients.web import WebClient
 from services.hands.custody import Custody
@@ -47,6 +48,8 @@ from services.hands.egress.network import Network
 from services.hands.egress.proxy import ProxyAddress
 from services.hands.egress.settings import EgressOptions
 from services.hands.executor import Executor
+from services.hands.lifecycle import Several
+from services.hands.memory.attendant import MemoryDirectories
 from services.hands.metrics import PoolMetrics
 from services.hands.packages.builder import Terms
 from services.hands.packages.settings import PackageOptions, indexes
@@ -205,6 +208,11 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     vault_proxy = _channel(settings.vault_proxy_address, settings, stack)
     records = _channel(settings.registry_address, settings, stack)
     grants = _grants(vault_proxy, tasks)
+    memory = None
+    if records is not None:
+        memory = MemoryDirectories(MemoryClient(records), workspaces, tasks)
+        stack.push_async_callback(memory.close)
+    told = keeper if memory is None else Several([keeper, memory])
     pool = Pool(
         backend,
         workspaces,
@@ -214,12 +222,15 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
         size=settings.pool_size(),
         clock=SystemClock(),
         ids=new_id,
-        lifecycle=keeper,
+        lifecycle=told,
         network=await _network(settings, grants, tasks, registry),
         packages=await _packages(settings, directory),
     )
     stack.push_async_callback(pool.close)
-    custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces, keeper)
+    if memory is not None:
+        pool.pieces.append(memory)
+        pool.attendants.append(memory)
+    custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces, told)
     await custody.recover()
     outside = None
     if vault_proxy is not None and grants is not None:
@@ -228,7 +239,7 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     watcher = DiskWatcher(pool, workspaces, settings.disk_limits(), SystemClock())
     watch = tasks.create_task(watcher.run(), name="disk")
     stack.callback(watch.cancel)
-    reaper = tasks.create_task(_reap(pool, executor, custody), name="reaper")
+    reaper = tasks.create_task(_reap(pool, executor, custody, memory), name="reaper")
     stack.callback(reaper.cancel)
     pool.fill()
 
@@ -375,11 +386,15 @@ async def _stop(server: GrpcServer, executor: Executor, pool: Pool, keeper: Keep
         await keeper.close()
 
 
-async def _reap(pool: Pool, executor: Executor, custody: Custody) -> None:
+async def _reap(
+    pool: Pool, executor: Executor, custody: Custody, memory: MemoryDirectories | None
+) -> None:
     while True:
         await asyncio.sleep(_REAP_SECONDS)
         await pool.reap()
         await custody.tend()
+        if memory is not None:
+            memory.tend()
         executor.prune()
 
 

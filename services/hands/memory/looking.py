@@ -37,9 +37,13 @@ class Looked:
 
 
 def look(volume: Volume, slug: str, state: StoreState, *, settled: bool = False) -> Looked:
-    """Looks once. `settled`: leaves out what may be in the middle of a change. Raises `OSError`."""
+    """Looks once. `settled`: leaves out what may be in the middle of a change.
+
+    Raises `OSError`: also for a volume that is being deleted, whose files are missed by nobody.
+    """
     with tree.opened(volume.root / "memory", slug) as root:
         found = tree.scan(root)
+        tree.check_there(volume.root / "memory", slug, root)
         changed, gone = push.touched(state, found)
         if settled:
             changed, gone = push.settled(state, found, changed, gone)

@@ -64,9 +64,9 @@ class Memories(Protocol):
 class Pushed:
     """What came of it.
 
-    `overtaken`: the store has moved on, and what is left is to be looked at again. `waiting` are the
-    paths of which it could not be told, since it could not be reached. `late`: it did not answer in
-    time.
+    `overtaken`: the store has moved on, and what is left is to be looked at again. `waiting` are
+    the paths of which it could not be told, since it could not be reached. `late`: it did not
+    answer in time.
     """
 
     notices: list[Notice] = field(default_factory=list)

@@ -7,6 +7,7 @@ no part of a memory: what its owner has forbidden itself is lifted.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -72,6 +73,15 @@ def opened(memory: Path, slug: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def check_there(memory: Path, slug: str, root: int) -> None:
+    """Raises `FileNotFoundError` for a directory that is not in its place any more.
+
+    A volume is taken away before anything of it is deleted.
+    """
+    if not os.path.samestat(os.fstat(root), (memory / slug).lstat()):
+        raise FileNotFoundError(errno.ENOENT, "its volume is gone")
 
 
 def scan(root: int) -> Scan:

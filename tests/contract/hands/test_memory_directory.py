@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from services.hands.domain.memory.known import Scan
+from services.hands.memory import tree
 from tests.doubles.memory_world import MemoryWorld, Sandbox, memory_world
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -384,6 +387,23 @@ async def test_a_directory_that_is_gone_is_filled_anew_and_deletes_nothing(
     sandbox.restart()
     assert await sandbox.fresh() == []
     assert await world.has(store_id) == sandbox.files() == {"/a": "one"}
+
+
+async def test_a_volume_that_is_being_deleted_deletes_no_memories(
+    world: MemoryWorld, store_id: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.write(store_id, "/a", "one")
+    await sandbox.fresh()
+    scan = tree.scan
+
+    def meanwhile(root: int) -> Scan:
+        gone = sandbox.root.rename(sandbox.root.with_suffix(".gone"))
+        shutil.rmtree(gone)
+        return scan(root)
+
+    monkeypatch.setattr(tree, "scan", meanwhile)
+    await sandbox.stored()
+    assert await world.has(store_id) == {"/a": "one"}
 
 
 async def test_while_a_call_runs_files_that_are_being_written_are_left_alone(
