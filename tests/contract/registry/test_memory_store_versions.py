@@ -150,6 +150,8 @@ async def test_a_follower_learns_each_change_and_nothing_else(replica: MemoryRep
     changes = await replica.follow(store_id, 2)
     assert (changes.revision, list(changes.memories)) == (4, [changed])
     assert list(changes.deleted_ids) == [two.id]
+    # Who is ahead, of a database that was put back, is told all there is.
+    assert list((await replica.follow(store_id, 9)).memories) == [changed]
     # Whoever knows nothing need not be told what is no more.
     assert not (await replica.follow(store_id)).deleted_ids
     positions = [

@@ -59,7 +59,9 @@ def changes_since(
 
 def _tell(connection: Connection, position: StorePosition, changes: StoreChanges) -> None:
     """Adds the changes themselves, so many as one answer has, in the order of their revisions."""
-    store_id, since, upto = position.memory_store_id, position.revision, changes.revision
+    store_id, upto = position.memory_store_id, changes.revision
+    # A position that is yet to come is of a database that was put back to an earlier state.
+    since = position.revision if position.revision < upto else 0
     deletions = _deletions(connection, store_id, since) if since else []
     if len(deletions) > MOST_DELETIONS:
         upto = deletions[MOST_DELETIONS - 1].revision

@@ -482,7 +482,7 @@ class StoreChanges(_message.Message):
 
     @_builtins.property
     def deleted_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of those that were deleted."""
+        """Ids of those that were deleted, of the last 30 days at the least."""
 
     def __init__(
         self,
