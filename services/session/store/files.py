@@ -31,7 +31,7 @@ _WITHDRAW = delete(file_releases).where(
 _DUE = (
     select(_of.id, _of.workspace_id, _of.session_id, _of.file_id, _of.attempts)
     .where(_of.due_at <= bindparam("now"))
-    .order_by(_of.due_at)
+    .order_by(_of.due_at, _of.id)
     .limit(bindparam("most", type_=Integer))
     .with_for_update(skip_locked=True)
 )
