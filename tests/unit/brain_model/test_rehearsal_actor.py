@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from drover.hands.v1.mounts_pb2 import FoundSkill
+from services.brain.domain.briefing import found
 from services.brain.model.rehearsal.actor import answer
 from services.brain.model.rehearsal.analysis import REPORT
 from services.brain.model.rehearsal.conversation import InvalidRequestError, read_conversation
@@ -257,3 +259,13 @@ def test_a_malformed_request_is_refused_by_path(body: dict[str, Any], path: str)
 @pytest.mark.timeout(20)
 def test_a_hostile_message_is_answered_in_time_linear_to_its_length(part: str) -> None:
     _answer([{"role": "user", "content": part * (300_000 // len(part))}])
+
+
+def test_what_is_told_beside_a_result_is_not_taken_for_the_tools_output() -> None:
+    told = found([FoundSkill(name="lint", description="Checks.", path="/workspace/x/SKILL.md")])
+    asked = {"role": "user", "content": "run `echo one`"}
+    uses, results = _taken(1, _answer([asked]).calls, lambda _: ("one", False))
+    results["content"][0]["content"].append({"type": "text", "text": told})
+    said = _answer([asked, uses, results]).text
+    assert "one" in said
+    assert "lint" not in said

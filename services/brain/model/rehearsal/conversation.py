@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from services.brain.domain.briefing import FOUND
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
 
 _ROLES = frozenset({"user", "assistant", "system"})
 
@@ -148,5 +149,7 @@ def _result(block: Mapping[str, Any]) -> Result:
         content = "\n".join(
             str(part.get("text", "")) if part.get("type") == "text" else f"[{part.get('type')}]"
             for part in content
+            # What the brain says beside the tool is for readers, which this model is not.
+            if not str(part.get("text", "")).startswith(FOUND)
         )
     return Result(content, bool(block.get("is_error")))
