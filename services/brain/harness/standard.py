@@ -33,8 +33,8 @@ _STUCK: Final = 2
 
 SANDBOX_NOTE: Final = (
     "You work in a sandbox of your own. Your files belong in /workspace, which lasts as long as "
-    "the session. Put what you make for the user into /mnt/session/outputs: when your turn is over, "
-    "they are handed the files that are there."
+    "the session. Put what you make for the user into /mnt/session/outputs: when your turn is "
+    "over, they are handed the files that are there."
 )
 
 WORKER_NOTE: Final = (
