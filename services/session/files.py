@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from chassis.errors import DroverError, Reason
+from services.session.domain.session import MICROS
 
 if TYPE_CHECKING:
     from services.session.domain.file_ports import FileRelease
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 _BATCH: Final = 20
 _EVERY_SECONDS: Final = 5.0
+_AWAY_SECONDS: Final = 1.0
+"""For how long a registry that does not answer is left alone: all of it goes soon after it is back.
+"""
 _AWAY: Final = frozenset({Reason.UNAVAILABLE, Reason.DEADLINE_EXCEEDED})
 _LEASE_MICROS: Final = 60_000_000
 """For so long a batch is this process's alone. Files that are deleted twice are gone once."""
@@ -52,32 +56,37 @@ class FileReleases:
     async def run(self) -> None:
         """Works until cancelled. What it has leased then comes due again before long."""
         while True:
+            pause = _EVERY_SECONDS
             try:
-                await self.release_due()
+                if not await self.release_due():
+                    pause = _AWAY_SECONDS
             except DroverError as error:
                 _log.warning("file_releases_failed", reason=error.reason, message=error.message)
             try:
-                async with asyncio.timeout(_EVERY_SECONDS):
+                async with asyncio.timeout(pause):
                     await self._due.wait()
             except TimeoutError:
                 continue
             finally:
                 self._due.clear()
 
-    async def release_due(self) -> None:
-        """Deletes every file whose time has come, as far as there is somebody to ask."""
+    async def release_due(self) -> bool:
+        """Deletes every file whose time has come; false when the registry does not answer."""
         away = False
         while not away and (due := await self._lease()):
             done: list[int] = []
-            failed: list[FileRelease] = []
+            later: list[tuple[int, int]] = []
             for release in due:
                 reason = None if away else await self._try(release)
                 away = away or reason in _AWAY
-                if away or reason is not None:
-                    failed.append(release)
+                if away:
+                    later.append((release.id, round(_AWAY_SECONDS * MICROS)))
+                elif reason is not None:
+                    later.append((release.id, _delay(release)))
                 else:
                     done.append(release.id)
-            await self._note(done, failed)
+            await self._note(done, later)
+        return not away
 
     async def _lease(self) -> list[FileRelease]:
         return await self._store.write(lambda tx: tx.lease_file_releases(_BATCH, _LEASE_MICROS))
@@ -95,11 +104,11 @@ class FileReleases:
                 return error.reason
         return None
 
-    async def _note(self, done: list[int], failed: list[FileRelease]) -> None:
+    async def _note(self, done: list[int], later: list[tuple[int, int]]) -> None:
         def write(tx: Transaction) -> None:
             tx.finish_file_releases(done)
-            for release in failed:
-                tx.postpone_file_release(release.id, _delay(release))
+            for release_id, delay in later:
+                tx.postpone_file_release(release_id, delay)
 
         await self._store.write(write)
 

@@ -133,11 +133,14 @@ async def test_workers_machines_have_memory_stores_only(service):
 
 async def test_files_are_gone_of_a_session_that_never_came_to_be(service, monkeypatch):
     monkeypatch.setattr(files_part, "FORESEEN_MICROS", 0)
+    other = await service.create()
     # Everything is copied, and then the session is refused as it is stored.
     error = await refusal(service.create(custom_result("call"), resources=[file()]))
     assert error.reason is Reason.INVALID_ARGUMENT
     assert "CopyFiles" in service.files.asked
-    await until(lambda: "DeleteSessionFiles" in service.files.asked)
+    # With the files of a session that was, the list is looked at.
+    await service.stub.DeleteSession(sessions.DeleteSessionRequest(session_id=other.id))
+    await until(lambda: service.files.asked.count("DeleteSessionFiles") == 2)
     assert not any(one.scope.id for one in service.files.files.values())
 
 
