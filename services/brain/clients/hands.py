@@ -289,17 +289,19 @@ def _failed(message: str) -> ToolOutcome:
 
 def _outcome(response: ExecuteResponse) -> ToolOutcome:
     said: Sequence[ContentBlock]
-    content, errors = list(response.content), response.errors
-    if found := briefing.found(response.found_skills):
-        content.append(events.text(found))
+    content, errors = response.content, response.errors
+    told = briefing.found(response.found_skills)
+    found = (events.text(told),) if told else ()
     match response.verdict:
         case v if v == VERDICT_CANCELLED:
-            said = (events.text(INTERRUPTED),)
+            # What was found is told once, with whichever result.
+            said = (events.text(INTERRUPTED), *found)
             return ToolOutcome(said, is_error=True, cancelled=True, errors=errors)
         case v if v == VERDICT_OUTCOME_UNKNOWN:
-            said = (events.text(UNKNOWN_OUTCOME), *content)
+            said = (events.text(UNKNOWN_OUTCOME), *content, *found)
             return ToolOutcome(said, is_error=True, errors=errors)
         case v if v == VERDICT_NOT_RUN:
-            return ToolOutcome(content, is_error=True, errors=errors)
+            return ToolOutcome((*content, *found), is_error=True, errors=errors)
         case _:
-            return ToolOutcome(content, is_error=response.is_error, errors=errors)
+            said = (*content, *found)
+            return ToolOutcome(said, is_error=response.is_error, errors=errors)

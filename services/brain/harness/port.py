@@ -35,7 +35,8 @@ class Setup:
 class ModelRequest:
     """A request of the Messages API, ready to send.
 
-    `body` is its JSON with `"stream": true`, `betas` the values of its beta header.
+    `body` is its JSON with `"stream": true`, `betas` the values of its beta header. Images and
+    documents in it may be references to files (`domain/media.py`): whoever sends it puts them in.
     """
 
     model: str

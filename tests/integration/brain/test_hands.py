@@ -164,3 +164,13 @@ async def test_result_without_output_is_told_as_such(rig: Rig) -> None:
     assert list(session.of("agent_tool_result")[0].agent_tool_result.content) == []
     sent = rig.model.requests[1]["messages"][-1]["content"][0]
     assert sent["content"] == [{"type": "text", "text": "(no output)"}]
+
+
+async def test_skills_that_were_found_are_told_with_whichever_result(rig: Rig) -> None:
+    for verdict in (pb.VERDICT_CANCELLED, pb.VERDICT_OUTCOME_UNKNOWN, pb.VERDICT_NOT_RUN):
+        answer = result("x", verdict=verdict)
+        answer.found_skills.add(name="lint", description="Checks.", path="/workspace/x/SKILL.md")
+        says(rig, answer)
+        call = Call(f"sevt_{verdict}", "bash", '{"command": "ls"}', "toolu_1", Answerer.HANDS)
+        outcome = await hands(rig).execute(call)
+        assert "- lint: Checks." in outcome.content[-1].text.text
