@@ -26,6 +26,8 @@ from services.hands.domain.limits import MIB, Limits
 from services.hands.domain.recipe import Recipe
 from services.hands.egress.network import Network
 from services.hands.executor import Executor
+from services.hands.memory.attendant import MemoryDirectories
+from services.hands.memory.pushing import Memories
 from services.hands.packages.builder import Terms
 from services.hands.pool import Pool, PoolSize
 from services.hands.store.handovers import SqlHandOvers
@@ -176,10 +178,12 @@ async def hands_stack(
     backend: Any = None,
     outside: Attaches | None = None,
     packages: Terms | None = None,
+    memories: Memories | None = None,
 ) -> AsyncIterator[HandsStack]:
     """A stack over `directory`; everything that it started has ended afterwards.
 
-    Its sandboxes have a way out where there is an `outside`.
+    Its sandboxes have a way out where there is an `outside`, and memory stores where there are
+    `memories`.
     """
     directory.mkdir(parents=True, exist_ok=True)
     async with PromptExit() as stack:
@@ -193,11 +197,15 @@ async def hands_stack(
         if packages is not None:
             packages.shelf.start()
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        memory = None
+        if memories is not None:
+            memory = MemoryDirectories(memories, workspaces, tasks, every=0.2)
         pool = Pool(
             backend,
             workspaces,
             tasks,
             limits=limits,
+            lifecycle=memory,
             pools=pools,
             size=PoolSize(spares=spares, max_live=8),
             clock=SystemClock(),
@@ -205,8 +213,12 @@ async def hands_stack(
             network=await outside.network(directory / "hands", tasks) if outside else None,
             packages=packages,
         )
+        if memory is not None:
+            stack.push_async_callback(memory.close)
+            pool.pieces.append(memory)
+            pool.attendants.append(memory)
         stack.push_async_callback(pool.close)
-        custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces)
+        custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces, memory)
         await custody.recover()
         executor = Executor(SqlJournal(database, SystemClock()), pool, tasks, custody)
         yield HandsStack(backend, pool, executor)

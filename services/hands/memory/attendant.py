@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from services.hands.memory.pushing import Memories
     from services.hands.workspace import Workspaces
 
-_EVERY: Final = 1.0
-"""Seconds between looks while a call runs."""
 _CLOSE_SECONDS: Final = 3.0
 
 _log = structlog.get_logger("hands.memory")
@@ -46,11 +44,18 @@ class MemoryDirectories(Unobserved):
     """
 
     def __init__(
-        self, memories: Memories, workspaces: Workspaces, tasks: asyncio.TaskGroup
+        self,
+        memories: Memories,
+        workspaces: Workspaces,
+        tasks: asyncio.TaskGroup,
+        *,
+        every: float = 1.0,
     ) -> None:
+        """`every` is the seconds between looks while a call runs."""
         self._memories = memories
         self._workspaces = workspaces
         self._tasks = tasks
+        self._every = every
         self._followed: dict[str, _Followed] = {}
         self._left: dict[str, Mirror] = {}
         self._storing: set[asyncio.Task[None]] = set()
@@ -169,7 +174,7 @@ class MemoryDirectories(Unobserved):
 
     def _look_later(self, found: _Followed) -> None:
         loop = asyncio.get_running_loop()
-        found.next_look = loop.call_later(_EVERY, self._look_soon, found)
+        found.next_look = loop.call_later(self._every, self._look_soon, found)
 
     def _look_soon(self, found: _Followed) -> None:
         found.next_look = None

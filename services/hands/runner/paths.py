@@ -13,7 +13,7 @@ import stat
 from services.hands.runner.failure import ToolFailure, ignoring
 
 WORKDIR = "/workspace"
-ROOTS = (WORKDIR, "/mnt/session", "/tmp")  # noqa: S108  # the sandbox's own
+ROOTS = (WORKDIR, "/mnt/session", "/mnt/memory", "/mnt/skills", "/tmp")  # noqa: S108  # its own
 
 # Not O_DIRECTORY: older gVisor then follows links all the same. NONBLOCK for FIFOs.
 _DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
