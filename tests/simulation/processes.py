@@ -118,11 +118,14 @@ class SessionProcess:
                 leases=leases,
                 registry=Registry(channel("registry")),
                 vaults=Vaults(None),
+                files=cast("Any", None),
+                memory_stores=cast("Any", None),
                 models=world.models,
                 cursors=Cursors(b"simulated"),
                 ids=world.authors.new_id,
                 stuck_seconds=30.0,
                 git_hosts=(),
+                files_due=lambda: None,
             )
             server = world.network.serve(life, world.authors.new_id)
             add_SessionServiceServicer_to_server(SessionRpc(parts), cast("Any", server))
