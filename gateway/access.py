@@ -150,11 +150,11 @@ class Access:
                     Reason.PERMISSION_DENIED, f"the session may only read {store_id!r}"
                 )
         if (skill_id := path.get("skill_id")) is not None:
-            version = path.get("version")
-            allowed = lent.skills.get(skill_id, frozenset())
-            if not allowed or version not in {*allowed, _LATEST}:
+            if skill_id not in lent.skills:
+                raise DroverError(Reason.NOT_FOUND, f"no skill {skill_id!r}")
+            if (version := path.get("version")) not in {_LATEST, *lent.skills[skill_id]}:
                 raise DroverError(
-                    Reason.NOT_FOUND, f"no version {version!r} of a skill {skill_id!r}"
+                    Reason.NOT_FOUND, f"skill {skill_id!r} has no version {version!r}"
                 )
 
 

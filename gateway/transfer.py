@@ -7,9 +7,11 @@ than gRPC's own buffers.
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import grpc
+import grpc.aio
 from google.protobuf.message import Message
 
 from chassis.errors import DroverError, Reason
@@ -17,7 +19,9 @@ from chassis.grpc.status import from_rpc_error
 from gateway.cancellation import cancellation
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import AsyncIterator, Awaitable, Coroutine
+
+_WRITTEN_TOO_LATE: Final = "Internal error from Core"
 
 LONGEST_SECONDS: Final = 24 * 3600.0
 """When even a transfer that goes on is given up."""
@@ -38,37 +42,74 @@ class Transfer:
     async def _step(self, step: Awaitable[Any]) -> Any:  # noqa: ANN401  # of the call's own type
         """What a step of the call gives. Raises `DroverError`."""
         try:
-            async with asyncio.timeout(self._step_seconds):
+            async with self._patience():
                 return await step
+        except grpc.RpcError as error:
+            raise self._error(error) from error
+        except asyncio.CancelledError as error:
+            raise cancellation(error) from None
+
+    @asynccontextmanager
+    async def _patience(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._step_seconds):
+                yield
         except TimeoutError:
             raise DroverError(
                 Reason.DEADLINE_EXCEEDED, f"{self._callee} did not answer in time"
             ) from None
-        except grpc.RpcError as error:
-            raise from_rpc_error(error, self._callee) from error
-        except asyncio.CancelledError as error:
-            raise cancellation(error) from None
+
+    def _error(self, error: grpc.RpcError) -> DroverError:
+        return from_rpc_error(error, self._callee)
 
 
 class Sending(Transfer):
     """A request that is streamed, for one answer."""
 
+    def __init__(self, call: Any, callee: str, step_seconds: float) -> None:  # noqa: ANN401
+        super().__init__(call, callee, step_seconds)
+        self._ended: grpc.RpcError | None = None
+        call.add_done_callback(self._end)
+
     async def write(self, message: Message) -> None:
         """Sends a message when there is room for it. Raises what the service refuses it with."""
         try:
-            await self._step(self._call.write(message))
-        except asyncio.InvalidStateError:  # it has ended already: that is what it ended with
-            await self.answer()
-            raise DroverError(Reason.INTERNAL, f"{self._callee} answered too early") from None
+            async with self._patience():
+                await self._call.write(message)
+                return
+        except (asyncio.InvalidStateError, grpc.RpcError):
+            pass  # it has ended, and a write does not know with what
+        except asyncio.CancelledError as error:
+            raise cancellation(error) from None
+        await self.answer()
+        raise DroverError(Reason.INTERNAL, f"{self._callee} answered too early")
 
     async def finish(self) -> Any:  # noqa: ANN401  # of the call's own type
         """The answer to what was sent. Raises `DroverError`."""
-        await self._step(self._call.done_writing())
+        with suppress(grpc.aio.InternalError):  # it has ended by itself: see what with
+            await self._step(self._call.done_writing())
         return await self.answer()
 
     async def answer(self) -> Any:  # noqa: ANN401  # of the call's own type
         """The answer, without saying that the request has ended."""
         return await self._step(self._call)
+
+    def _error(self, error: grpc.RpcError) -> DroverError:
+        """What the call ended with.
+
+        gRPC sets an end of its own for a write that comes after the peer's, sometimes before it
+        knows of that, and sometimes in its place.
+        """
+        if self._ended is not None and _details(error) == _WRITTEN_TOO_LATE:
+            error = self._ended
+        return super()._error(error)
+
+    def _end(self, call: Any) -> None:  # noqa: ANN401  # gRPC's own
+        told = [_at_once(one()) for one in (call.code, call.details, call.trailing_metadata)]
+        code, details, trailers = told
+        if isinstance(code, grpc.StatusCode):
+            nothing = grpc.aio.Metadata()
+            self._ended = grpc.aio.AioRpcError(code, nothing, trailers or nothing, details, None)
 
 
 class Receiving(Transfer):
@@ -94,3 +135,17 @@ class Download(Protocol):
     def __call__(self, request: Message) -> Receiving:
         """The call."""
         ...
+
+
+def _details(error: grpc.RpcError) -> object:
+    return error.details() if isinstance(error, grpc.aio.AioRpcError) else None
+
+
+def _at_once(question: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401  # of the question's type
+    """The answer to a question that need not be waited for; `None` if it would have to be."""
+    try:
+        question.send(None)
+    except StopIteration as answered:
+        return answered.value
+    question.close()
+    return None

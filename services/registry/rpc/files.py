@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from chassis.clock import Clock
+    from services.registry.domain.files.file import Upload
     from services.registry.domain.files.ports import FileStore, Opened
     from services.registry.rpc.once import Context
 
@@ -52,7 +53,8 @@ class FileRpc(FileServiceServicer):
             raise DroverError(Reason.INVALID_ARGUMENT, "header: an upload begins with it")
         upload = new_upload(first.header, self._kinds)
         call = once(pb.UploadFileResponse, "file")
-        file = await self._files.add(current_call().workspace_id, upload, _pieces(requests), call)
+        pieces = _pieces(requests, upload)
+        file = await self._files.add(current_call().workspace_id, upload, pieces, call)
         if is_new(call, context):
             _log.info(
                 "file_stored",
@@ -149,8 +151,10 @@ class FileRpc(FileServiceServicer):
         return self._files.read(current_call().workspace_id, opened)
 
 
-async def _pieces(requests: AsyncIterator[pb.UploadFileRequest]) -> AsyncIterator[bytes]:
-    """The bytes of an upload behind its header.
+async def _pieces(
+    requests: AsyncIterator[pb.UploadFileRequest], upload: Upload
+) -> AsyncIterator[bytes]:
+    """The bytes of an upload behind its header; another header behind them amends it.
 
     Its end alone does not tell: gRPC ends the stream of a caller that is gone in the same way,
     shortly before it cancels the call.
@@ -158,10 +162,12 @@ async def _pieces(requests: AsyncIterator[pb.UploadFileRequest]) -> AsyncIterato
     complete = False
     async for request in requests:
         part = request.WhichOneof("part")
-        if complete or part not in {"data", "complete"}:
+        if complete or part is None:
             raise DroverError(
                 Reason.INVALID_ARGUMENT, "data: behind the header there are pieces, then the end"
             )
+        if part == "header":
+            upload.amend(request.header)
         if len(request.data) > _PIECE:
             raise DroverError(Reason.INVALID_ARGUMENT, f"data: a piece has at most {_PIECE} bytes")
         complete = request.complete

@@ -30,7 +30,7 @@ class Limits:
     downloadable_uploads: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Upload:
     """What is said of a file before its bytes come. `session_id` is of the one that made it."""
 
@@ -38,6 +38,11 @@ class Upload:
     mime_type: str
     expires_after: timedelta | None = None
     session_id: str = ""
+
+    def amend(self, header: FileHeader) -> None:
+        """Takes in what is said behind the bytes: when it expires, and nothing else."""
+        if header.HasField("expires_in_seconds"):
+            self.expires_after = timedelta(seconds=header.expires_in_seconds)
 
 
 def new_upload(header: FileHeader, kinds: Kinds) -> Upload:
@@ -52,10 +57,9 @@ def new_upload(header: FileHeader, kinds: Kinds) -> Upload:
     else:
         filename = filename or kinds.unnamed(kind)
         check_name(filename)
-    expires_after = None
-    if header.HasField("expires_in_seconds"):
-        expires_after = timedelta(seconds=header.expires_in_seconds)
-    return Upload(filename, kind or kinds.of(filename), expires_after, session_id)
+    upload = Upload(filename, kind or kinds.of(filename), session_id=session_id)
+    upload.amend(header)
+    return upload
 
 
 @dataclass(frozen=True, slots=True)
