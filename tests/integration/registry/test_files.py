@@ -12,17 +12,27 @@ import grpc
 import grpc.aio
 import pytest
 
-from chassis.errors import DroverError, Reason
+from chassis.context import CallContext, call_context
+from chassis.errors import CannotStartError, DroverError, Reason
 from chassis.grpc.status import from_rpc_error
 from drover.file.v1 import file_service_pb2 as pb
 from drover.file.v1.file_service_pb2_grpc import FileServiceStub
+from services.registry.main import RegistrySettings
 from tests.doubles.hands_waiting import eventually
+from tests.doubles.objects import MemoryObjects
 
 if TYPE_CHECKING:
     from drover.file.v1.file_pb2 import File
-    from services.registry.main import RegistrySettings
 
 MIB = 1 << 20
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> MemoryObjects:
+    """The store of the registry that the test asks for behind this."""
+    made = MemoryObjects(piece=5 * MIB)
+    monkeypatch.setattr(RegistrySettings, "store", lambda _settings: made)
+    return made
 
 
 @pytest.fixture
@@ -94,7 +104,6 @@ async def test_what_is_no_upload_is_refused_and_leaves_nothing(
     for given in (
         [],
         [data, end],
-        [header, header, end],
         [header, data, end, data],
         [header, pb.UploadFileRequest(data=bytes(5 * MIB)), end],
         [short, data, end],
@@ -106,6 +115,17 @@ async def test_what_is_no_upload_is_refused_and_leaves_nothing(
     assert (await refused(files.UploadFile([header, data]))).reason is Reason.CANCELLED
     assert (await files.ListFiles(pb.ListFilesRequest())).data == []
     assert kept(settings) == []
+
+
+async def test_what_a_form_says_behind_its_file_counts_too(files: Any) -> None:
+    behind = pb.UploadFileRequest(header=pb.FileHeader(expires_in_seconds=3600, filename="b"))
+    first, data, end = parts(b"x")
+    file = (await files.UploadFile([first, data, behind, end])).file
+    assert file.expires_at.seconds - file.created_at.seconds == 3600
+    assert file.filename == "a.txt"
+    behind.header.expires_in_seconds = 60
+    late = await refused(files.UploadFile([first, data, behind, end]))
+    assert "expires_in_seconds" in late.message
 
 
 async def test_a_client_that_goes_away_leaves_nothing(
@@ -125,3 +145,99 @@ async def test_a_client_that_goes_away_leaves_nothing(
     call.cancel()
     await eventually(lambda: kept(settings) == [])
     assert (await files.ListFiles(pb.ListFilesRequest())).data == []
+
+
+async def test_a_store_that_fails_is_told_and_nothing_is_half_there(
+    memory: MemoryObjects, files: Any
+) -> None:
+    whole = await upload(files, b"whole")
+    memory.fail_after = MIB
+    error = await refused(files.UploadFile(parts(bytes(MIB), b"x")))
+    assert error.reason is Reason.UNAVAILABLE
+    assert "Input/output error" in error.message
+    assert (await files.ListFiles(pb.ListFilesRequest())).data == [whole]
+    assert [*memory.objects.values()] == [b"whole"]
+    memory.failing = "it answers 503"
+    reading = content(files.ReadFile(pb.ReadFileRequest(file_id=whole.id)))
+    assert (await refused(reading)).reason is Reason.UNAVAILABLE
+
+
+async def test_a_slow_reader_is_waited_for(memory: MemoryObjects, files: Any) -> None:
+    size, taken = 48 * MIB, 0
+    made = await upload(files, *[bytes(MIB)] * 48, name="a", session_id="sesn_1")
+    counted = memory.read
+
+    async def counting(name: str, size: int) -> AsyncIterator[bytes]:
+        nonlocal taken
+        async for piece in counted(name, size):
+            taken += len(piece)
+            yield piece
+
+    memory.read = counting  # type: ignore[assignment,method-assign]
+    read = 0
+    async for message in files.DownloadFile(pb.DownloadFileRequest(file_id=made.id)):
+        read += len(message.data)
+        assert taken - read <= 16 * MIB
+    assert read == size
+
+
+async def test_sessions_are_given_copies_and_lose_all_their_files(files: Any) -> None:
+    file = await upload(files, b"x")
+    wanted = pb.CopyFilesRequest(
+        session_id="sesn_1", copies=[pb.FileCopy(file_id=file.id, copy_id="file_01copy")]
+    )
+    (copy,) = (await files.CopyFiles(wanted)).files
+    assert (copy.id, copy.scope.id, copy.downloadable) == ("file_01copy", "sesn_1", False)
+    assert list((await files.CopyFiles(wanted)).files) == [copy]
+    scoped = pb.ListFilesRequest(scope_id="sesn_1")
+    assert (await files.ListFiles(scoped)).data == [copy]
+    with call_context(CallContext(workspace_id="wrkspc_other")):
+        assert (await files.ListFiles(scoped)).data == []
+        assert (await refused(files.CopyFiles(wanted))).reason is Reason.CONFLICT
+        wanted.copies[0].copy_id = "file_01other"
+        error = await refused(files.CopyFiles(wanted))
+    assert (error.reason, error.metadata["file_id"]) == (Reason.NOT_FOUND, file.id)
+    wanted.copies[0].copy_id = "no/id"
+    assert "copies.0.copy_id" in (await refused(files.CopyFiles(wanted))).message
+    await files.DeleteSessionFiles(pb.DeleteSessionFilesRequest(session_id="sesn_1"))
+    assert (await files.ListFiles(pb.ListFilesRequest())).data == [file]
+
+
+async def test_lists_take_pages_or_ids(files: Any) -> None:
+    made = [await upload(files, b"x") for _ in range(3)]
+    newest = [file.id for file in reversed(made)]
+    first = await files.ListFiles(pb.ListFilesRequest(limit=2))
+    assert [file.id for file in first.data] == newest[:2]
+    rest = await files.ListFiles(pb.ListFilesRequest(limit=2, page=first.next_page))
+    assert [file.id for file in rest.data] == newest[2:]
+    assert not rest.HasField("next_page")
+    ids = [newest[2], "file_unknown", newest[0], newest[0]]
+    some = await files.ListFiles(pb.ListFilesRequest(ids=ids))
+    assert [file.id for file in some.data] == [newest[0], newest[2]]
+    for other in ({"page": first.next_page}, {"limit": 2}):
+        error = await refused(files.ListFiles(pb.ListFilesRequest(ids=ids, **other)))
+        assert error.reason is Reason.INVALID_ARGUMENT
+    wrong = pb.ListFilesRequest(page=first.next_page, scope_id="sesn_1")
+    assert (await refused(files.ListFiles(wrong))).reason is Reason.INVALID_ARGUMENT
+
+
+async def test_deleted_files_are_gone_with_their_bytes(
+    files: Any, settings: RegistrySettings
+) -> None:
+    file = await upload(files, b"x")
+    assert (await files.DeleteFile(pb.DeleteFileRequest(file_id=file.id))).id == file.id
+    for call in (
+        files.GetFile(pb.GetFileRequest(file_id=file.id)),
+        files.DeleteFile(pb.DeleteFileRequest(file_id=file.id)),
+        content(files.ReadFile(pb.ReadFileRequest(file_id=file.id))),
+    ):
+        assert (await refused(call)).reason is Reason.NOT_FOUND
+    await eventually(lambda: kept(settings) == [])
+
+
+async def test_a_registry_whose_store_cannot_be_names_the_setting(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a-token")
+    for url in ("ftp://somewhere/else", f"file://{tmp_path}/token/below"):
+        settings = RegistrySettings(data_dir=tmp_path, token_file=tmp_path / "token", files_url=url)
+        with pytest.raises(CannotStartError, match=r"^DROVER_FILES_URL: "):
+            settings.store()
