@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from cli import keys, vault
+from cli import keys, skills, vault
 from cli.errors import fail, told_errors
 from cli.options import DEFAULT_DATA, Data, Key, Url
 
@@ -24,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(keys.app, name="keys")
+app.add_typer(skills.app, name="skills")
 app.add_typer(vault.app, name="vault")
 
 

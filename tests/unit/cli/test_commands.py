@@ -60,7 +60,7 @@ sys.argv = ["drover", "run", "task"]
 main.main()
 """
 
-COMMANDS = ["up", "run", "tail", "keys", "demo", "doctor", "migrate", "config", "version"]
+COMMANDS = ["up", "run", "tail", "keys", "skills", "demo", "doctor", "migrate", "config", "version"]
 
 
 def invoke(*arguments: str) -> tuple[int, str]:
