@@ -1,4 +1,4 @@
-"""A3 for what the vault proxy keeps: vaults, credentials and the tokens of repositories."""
+"""A3 for what the vault proxy keeps, and for what sessions are given: repositories and files."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ RESOURCE = "/v1/sessions/{session_id}/resources/{resource_id}"
 APART = {
     # Its answer is what the server says at that moment.
     f"POST {CREDENTIAL}/mcp_oauth_validate",
-    # Files: none can be added to a session, or taken from it, in this release.
-    "POST /v1/sessions/{session_id}/resources",
-    f"DELETE {RESOURCE}",
 }
 
 
@@ -44,6 +41,24 @@ def repository(stack: Stack) -> str:
     return f"/v1/sessions/{session.id}/resources/{session.resources[0].id}"
 
 
+def file(stack: Stack) -> str:
+    """A file in a session, as a resource."""
+    uploaded = upload(stack)
+    with stack.client() as client:
+        session = new_session(client, resources=[{"type": "file", "file_id": uploaded}])
+    return f"/v1/sessions/{session.id}/resources/{session.resources[0].id}"
+
+
+def upload(stack: Stack) -> str:
+    with stack.client() as client:
+        return client.beta.files.upload(file=("notes.txt", b"notes")).id
+
+
+def session(stack: Stack) -> str:
+    with stack.client() as client:
+        return f"/v1/sessions/{new_session(client).id}/resources"
+
+
 SAMPLES: dict[str, tuple[Callable[[Stack], str], Any]] = {
     "POST /v1/vaults": (lambda _: "/v1/vaults", {"display_name": "Ada"}),
     "POST /v1/vaults/{vault_id}": (vault, {"display_name": "Grace"}),
@@ -56,6 +71,11 @@ SAMPLES: dict[str, tuple[Callable[[Stack], str], Any]] = {
     f"POST {CREDENTIAL}": (credential, {"auth": {"type": "static_bearer", "token": "newer"}}),
     f"DELETE {CREDENTIAL}": (credential, None),
     f"POST {CREDENTIAL}/archive": (lambda stack: f"{credential(stack)}/archive", None),
+    "POST /v1/sessions/{session_id}/resources": (
+        session,
+        lambda stack: {"type": "file", "file_id": upload(stack)},
+    ),
+    f"DELETE {RESOURCE}": (file, None),
     f"POST {RESOURCE}": (repository, {"authorization_token": "newer"}),
 }
 
@@ -63,6 +83,7 @@ SAMPLES: dict[str, tuple[Callable[[Stack], str], Any]] = {
 @pytest.mark.parametrize("route", SAMPLES)
 def test_every_route_that_takes_a_key_gives_its_answer_again(stack: Stack, route: str) -> None:
     place, body = SAMPLES[route]
+    body = body(stack) if callable(body) else body
     verb, url = route.partition(" ")[0], f"{stack.url}{place(stack)}"
     headers = stack.headers | {"Idempotency-Key": uuid.uuid4().hex}
     first, again = (httpx2.request(verb, url, json=body, headers=headers) for _ in range(2))
