@@ -113,7 +113,7 @@ def test_agent_works_in_a_repository_whose_token_nobody_can_find(
             assert "ghp_" not in str(shown)
         with pytest.raises(anthropic.BadRequestError):
             client.beta.sessions.resources.delete(mounted.id, session_id=session.id)
-        with pytest.raises(anthropic.BadRequestError):
+        with pytest.raises(anthropic.NotFoundError):
             client.beta.sessions.resources.add(session.id, type="file", file_id="file_1")
 
         basic = base64.b64encode(f"x-access-token:{TOKEN}".encode()).rstrip(b"=")
