@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LEFT_OUT: Final = (".git", "__pycache__", ".DS_Store")
 """Names of files and folders that are no part of any skill."""
 
-_MOST: Final = 1 << 30
+_MOST: Final = 64 << 20
 """Bytes: no installation can be told to take more, so there is no need to read them."""
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
 _UNIX: Final = 3

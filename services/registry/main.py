@@ -26,7 +26,7 @@ from drover.environment.v1.environment_service_pb2_grpc import (
     add_EnvironmentServiceServicer_to_server,
 )
 from drover.file.v1.file_service_pb2_grpc import add_FileServiceServicer_to_server
-from services.registry.domain.skills.limits import MAX_BYTES, SkillLimits
+from services.registry.domain.skills.limits import MAX_BYTES, MOST_BYTES, SkillLimits
 from services.registry.domain.skills.pinning import Pinning
 from services.registry.file_options import FileOptions
 from services.registry.rpc.agents import AgentRpc
@@ -72,7 +72,7 @@ class RegistrySettings(DatabaseSettings, FileOptions):
         default="none", description="What web_search asks; none offers the tool only by name."
     )
     max_skill_bytes: int = Field(
-        default=MAX_BYTES, ge=1024, le=1 << 30, description="Bytes of a skill at most, unpacked."
+        default=MAX_BYTES, ge=1024, le=MOST_BYTES, description="Bytes of a skill at most, unpacked."
     )
 
 

@@ -55,6 +55,7 @@ PATHS = {
     "escape": ("sums/\x1b[2J", "a control character"),
     "separator": ("sums/\u2028a", "a control character"),
     "long": ("sums/" + "a/" * 300 + "a", "more than 512 bytes"),
+    "deep": ("sums/" + "a/" * 31 + "a", "more than 32 directories deep"),
     "long part": ("sums/" + "é" * 130, "more than 255 bytes"),
     "twice": ("sums/SKILL.md", "is there already"),
     "twice by case": ("sums/skill.MD", "is there already"),

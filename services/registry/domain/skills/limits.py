@@ -7,6 +7,8 @@ from typing import Final
 
 MAX_BYTES: Final = 30 * 1024 * 1024
 """Unpacked, ENDPOINTS "Skills"."""
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""What an operator may allow: the hands unpack no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class SkillLimits:
     entries: int = 2000
     path_bytes: int = 512
     part_bytes: int = 255
+    depth: int = 32
     ratio: int = 200
     ratio_from: int = 1024 * 1024
 

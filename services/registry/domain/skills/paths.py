@@ -61,6 +61,8 @@ class Paths:
         if len(path.encode()) > limits.path_bytes:
             refuse(f"its path has more than {limits.path_bytes} bytes", path)
         parts = tuple(path.split("/"))
+        if len(parts) > limits.depth:
+            refuse(f"it is more than {limits.depth} directories deep", path)
         for part in parts:
             if part in ("", ".", ".."):
                 refuse(f"{shown(part)} as a part of its path", path)
