@@ -103,6 +103,8 @@ class Calls:
         except Stopped:
             result = execution.cancelled()
         await self._keep(lambda: self._journal.finish(session_id, call_id, result))
+        for work in under_way.after:
+            await work()
         return result
 
     async def _keep(self, record: Callable[[], Awaitable[None]]) -> None:
@@ -177,6 +179,8 @@ class Calls:
             for text in (*one.notes, *one.errors):
                 execution.noted(result, text)
             result.is_error = result.is_error or bool(one.errors)
+            result.found_skills.extend(one.found)
+            under_way.after += one.after
         return execution.noted(result, note)
 
     async def _attended(

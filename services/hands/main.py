@@ -35,6 +35,7 @@ from services.hands.checkpoints.settings import CheckpointOptions
 from services.hands.checkpoints.taking import Taker
 from services.hands.clients.mcp import McpClient
 from services.hands.clients.memory import MemoryClient
+from services.hands.clients.registry import RegistryClient
 from services.hands.clients.vault_proxy import VaultProxyClient
 from services.hands.clients.web import WebClient
 from services.hands.custody import Custody
@@ -48,9 +49,10 @@ from services.hands.egress.network import Network
 from services.hands.egress.proxy import ProxyAddress
 from services.hands.egress.settings import EgressOptions
 from services.hands.executor import Executor
-from services.hands.lifecycle import Several
+from services.hands.given import Given
 from services.hands.memory.attendant import MemoryDirectories
 from services.hands.metrics import PoolMetrics
+from services.hands.outputs.settings import OutputOptions
 from services.hands.packages.builder import Terms
 from services.hands.packages.settings import PackageOptions, indexes
 from services.hands.packages.shelf import Shelf
@@ -65,6 +67,7 @@ from services.hands.rpc import HandsRpc
 from services.hands.store.checkpoints import SqlCheckpoints
 from services.hands.store.handovers import SqlHandOvers
 from services.hands.store.journal import SqlJournal
+from services.hands.store.owners import SqlOwners
 from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
 from storage import open_database
@@ -78,6 +81,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from services.hands.backends.port import Backend
+    from services.hands.lifecycle import Lifecycle
     from storage import Database
 
 SERVICE: Final = "hands"
@@ -101,6 +105,7 @@ class HandsSettings(
     CheckpointOptions,
     ClusterOptions,
     EgressOptions,
+    OutputOptions,
     PackageOptions,
     PoolOptions,
     DatabaseSettings,
@@ -208,11 +213,12 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     vault_proxy = _channel(settings.vault_proxy_address, settings, stack)
     records = _channel(settings.registry_address, settings, stack)
     grants = _grants(vault_proxy, tasks)
-    memory = None
-    if records is not None:
-        memory = MemoryDirectories(MemoryClient(records), workspaces, tasks)
-        stack.push_async_callback(memory.close)
-    told = keeper if memory is None else Several([keeper, memory])
+    given = _given(settings, records, database, workspaces, tasks)
+    told: Lifecycle = keeper
+    if given is not None:
+        stack.push_async_callback(given.close)
+        keeper.precede(given.publisher.publish)
+        told = given.told(keeper)
     pool = Pool(
         backend,
         workspaces,
@@ -227,9 +233,8 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
         packages=await _packages(settings, directory),
     )
     stack.push_async_callback(pool.close)
-    if memory is not None:
-        pool.pieces.append(memory)
-        pool.attendants.append(memory)
+    if given is not None:
+        await given.equip(pool)
     custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces, told)
     await custody.recover()
     outside = None
@@ -239,7 +244,7 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     watcher = DiskWatcher(pool, workspaces, settings.disk_limits(), SystemClock())
     watch = tasks.create_task(watcher.run(), name="disk")
     stack.callback(watch.cancel)
-    reaper = tasks.create_task(_reap(pool, executor, custody, memory), name="reaper")
+    reaper = tasks.create_task(_reap(pool, executor, custody, given), name="reaper")
     stack.callback(reaper.cancel)
     pool.fill()
 
@@ -332,6 +337,29 @@ async def _network(
     return network
 
 
+def _given(
+    settings: HandsSettings,
+    records: grpc.aio.Channel | None,
+    database: Database,
+    workspaces: Workspaces,
+    tasks: asyncio.TaskGroup,
+) -> Given | None:
+    """What sessions are given and leave, where there is a registry."""
+    if records is None:
+        return None
+    return Given(
+        RegistryClient(records),
+        MemoryDirectories(MemoryClient(records), workspaces, tasks),
+        SqlOwners(database),
+        workspaces,
+        tasks,
+        bounds=settings.output_bounds(),
+        directory=settings.data_dir.absolute() / "hands",
+        free_bytes=settings.hands_free_mib * MIB,
+        clock=SystemClock(),
+    )
+
+
 async def _packages(settings: HandsSettings, directory: Path) -> Terms:
     shelf = Shelf(directory)
     await asyncio.to_thread(shelf.start)
@@ -386,15 +414,13 @@ async def _stop(server: GrpcServer, executor: Executor, pool: Pool, keeper: Keep
         await keeper.close()
 
 
-async def _reap(
-    pool: Pool, executor: Executor, custody: Custody, memory: MemoryDirectories | None
-) -> None:
+async def _reap(pool: Pool, executor: Executor, custody: Custody, given: Given | None) -> None:
     while True:
         await asyncio.sleep(_REAP_SECONDS)
         await pool.reap()
         await custody.tend()
-        if memory is not None:
-            memory.tend()
+        if given is not None:
+            given.tend()
         executor.prune()
 
 

@@ -10,7 +10,7 @@ from services.hands.domain import mounts
 from services.hands.following import Audience
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
     from drover.hands.v1.hands_service_pb2 import ExecuteResponse
     from services.hands.domain.recipe import Recipe
@@ -27,7 +27,7 @@ class Execution:
     """A call under way. `generation` is the newest that asks for it; `hand` runs its tool.
 
     `name` and `where` are the hand's name in its session and its address, `given` what is brought
-    into it.
+    into it. What is to be done when the result was recorded is in `after`.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class Execution:
         self.stop = asyncio.Event()
         self.hand: Hand | None = None
         self.audience = Audience()
+        self.after: list[Callable[[], Awaitable[None]]] = []
         self.result: asyncio.Future[ExecuteResponse] = asyncio.get_running_loop().create_future()
         # Its callers may all be gone when it fails.
         self.result.add_done_callback(lambda done: done.cancelled() or done.exception())

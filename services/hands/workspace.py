@@ -50,6 +50,10 @@ class Workspaces:
             return None
         return Volume(root, owner if self._privileged else None)
 
+    def place_of(self, where: str) -> Path:
+        """Where a hand's volume is, if it has one."""
+        return self._sessions / where
+
     async def make(self, session_id: str, stores: Collection[str] = ()) -> Volume:
         """A session's volume, made if it has none, with what `complete` adds. Raises `OSError`."""
         if (volume := self.find(session_id)) is not None:

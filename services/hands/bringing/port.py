@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from contextlib import AbstractAsyncContextManager
 
+    from drover.hands.v1.mounts_pb2 import FoundSkill
     from services.hands.domain.mounts import Mounts
     from services.hands.hand import Hand
 
@@ -40,10 +42,16 @@ class Piece(Protocol):
 
 @dataclass(slots=True)
 class Told:
-    """What a call's result says below the tool's own words. `errors` make it an error."""
+    """What a call's result says beside the tool's own words.
+
+    `notes` and `errors` are below them, and `errors` make it an error. `found` are skills. `after`
+    is done when the result has been recorded, and raises nothing.
+    """
 
     notes: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    found: list[FoundSkill] = field(default_factory=list)
+    after: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
 
 class Attendant(Protocol):

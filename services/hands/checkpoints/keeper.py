@@ -14,7 +14,7 @@ from services.hands.domain.address import session_of, split
 from services.hands.domain.checkpoint import is_behind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from chassis.clock import Clock
     from services.hands.checkpoints.metrics import CheckpointMetrics
@@ -83,6 +83,11 @@ class Keeper:
         self._restoring = asyncio.Semaphore(2 * pace.at_once)
         self._wake = asyncio.Event()
         self._closed = False
+        self._before: Callable[[str], Awaitable[None]] | None = None
+
+    def precede(self, work: Callable[[str], Awaitable[None]]) -> None:
+        """Has something done with each workspace before it is stored. It raises nothing."""
+        self._before = work
 
     async def start(self) -> None:
         """Has what dead processes left deleted, and what they did not get to taken."""
@@ -218,6 +223,8 @@ class Keeper:
     async def _take(self, where: str) -> None:
         if self._taker is None:
             return
+        if self._before is not None and not self._closed:
+            await self._before(where)
         try:
             await self._taker.take(where)
         except TakeFailed as failure:

@@ -1,0 +1,1 @@
+"""Files of sessions: copies of uploads, which their sandboxes may read."""

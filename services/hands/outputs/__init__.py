@@ -1,0 +1,1 @@
+"""What sessions leave: files below their outputs, published as files of the session."""

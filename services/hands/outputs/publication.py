@@ -1,0 +1,175 @@
+"""Publishing what has changed below one hand's outputs, once."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from chassis.errors import DroverError, Reason
+from services.hands.domain.address import split
+from services.hands.outputs import scan as looking
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from services.hands.outputs.record import Record
+    from services.hands.outputs.scan import Bounds, Output
+
+_REFUSALS: Final = frozenset({Reason.INVALID_ARGUMENT, Reason.REQUEST_TOO_LARGE})
+
+_log = structlog.get_logger("hands.outputs")
+
+
+class Registry(Protocol):
+    """Where files of sessions go."""
+
+    async def publish(
+        self,
+        workspace_id: str,
+        session_id: str,
+        name: str,
+        size: int,
+        pieces: AsyncIterator[bytes],
+    ) -> object:
+        """Stores a file that a session made, in the place of its earlier one of that name.
+
+        Nothing is stored where `pieces` raises, which is raised here. Raises `DroverError`.
+        """
+        ...
+
+
+class Owners(Protocol):
+    """Who has which session."""
+
+    async def workspace_of(self, session_id: str) -> str:
+        """The session's workspace; empty where it is not known. Raises `DroverError`."""
+        ...
+
+
+@dataclass(slots=True)
+class _Round:
+    """What came of it so far. `refused`: why, by path. `waits`: something is to be tried again."""
+
+    where: str
+    root: Path
+    record: Record
+    refused: dict[str, str]
+    waits: bool = False
+    failure: DroverError | OSError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """Publishes what is below outputs. `at_once` bounds the uploads of the process."""
+
+    registry: Registry
+    owners: Owners
+    bounds: Bounds
+    at_once: int = 4
+    _room: asyncio.Semaphore = field(init=False)
+    _looks: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Makes what bounds it."""
+        object.__setattr__(self, "_room", asyncio.Semaphore(self.at_once))
+        object.__setattr__(self, "_looks", asyncio.Semaphore(self.at_once))
+
+    async def publish(self, where: str, root: Path, record: Record, news: dict[str, str]) -> bool:
+        """Publishes what has changed in a volume since its record; whether all of it was.
+
+        `news` gets why what is not published, by path, of which that is not known yet. Raises
+        `DroverError` and `OSError`.
+        """
+        async with self._looks:
+            found = await asyncio.to_thread(looking.scan, root, self.bounds)
+        round_ = _Round(where, root, record, dict(found.refused))
+        chosen = self._chosen(found.files, round_)
+        changed = [
+            output
+            for output in chosen
+            if output.state
+            not in {record.published.get(output.path), record.refused.get(output.path)}
+        ]
+        before = record.copy()
+        try:
+            if changed:
+                await self._upload(changed, round_)
+        finally:
+            record.keep({output.path for output in chosen}, round_.refused)
+            told = before.refused
+            news |= {path: why for path, why in round_.refused.items() if path not in told}
+            if record != before:
+                await asyncio.to_thread(record.write, root)
+        if round_.failure is not None:
+            raise round_.failure
+        return not round_.waits
+
+    def _chosen(self, files: list[Output], round_: _Round) -> list[Output]:
+        """As many as are published, those first that were before."""
+        most = self.bounds.files
+        if len(files) <= most:
+            return files
+        files = sorted(files, key=lambda one: one.path not in round_.record.published)
+        for output in files[most:]:
+            round_.refused[output.path] = f"there are more than {most} files"
+        return files[:most]
+
+    async def _upload(self, changed: list[Output], round_: _Round) -> None:
+        session_id = split(round_.where)[0]
+        workspace_id = await self.owners.workspace_of(session_id)
+        if not workspace_id:
+            _log.warning("outputs_of_nobody", session_id=session_id)
+            return
+        async with asyncio.TaskGroup() as tasks:
+            for output in changed:
+                tasks.create_task(self._one(workspace_id, output, round_))
+
+    async def _one(self, workspace_id: str, output: Output, round_: _Round) -> None:
+        record = round_.record
+        async with self._room:
+            if round_.failure is not None:
+                return  # so would this
+            try:
+                await self._send(workspace_id, output, round_)
+            except looking.Changed:
+                round_.waits = True
+            except looking.Refused as refusal:
+                round_.refused[output.path] = str(refusal)
+                record.refused[output.path] = output.state
+            except DroverError as error:
+                if error.reason in _REFUSALS:
+                    round_.refused[output.path] = error.message
+                    record.refused[output.path] = output.state
+                elif error.reason is Reason.NOT_FOUND:  # the session was deleted
+                    record.published[output.path] = output.state
+                else:
+                    round_.failure = error
+            except OSError as error:
+                round_.failure = error
+            else:
+                round_.waits = round_.waits or output.is_young
+                if not output.is_young:
+                    record.published[output.path] = output.state
+
+    async def _send(self, workspace_id: str, output: Output, round_: _Round) -> None:
+        session_id, hand = split(round_.where)
+        # Hands have outputs of their own, and a session's files one name each.
+        name = f"{hand}/{output.path}" if hand else output.path
+        with looking.opened(round_.root, output, self.bounds) as descriptor:
+            pieces = _pieces(descriptor, output)
+            await self.registry.publish(workspace_id, session_id, name, output.size, pieces)
+        _log.info("output_published", session_id=session_id, path=name, bytes=output.size)
+
+
+async def _pieces(descriptor: int, output: Output) -> AsyncIterator[bytes]:
+    """A file's bytes, as it was found. Raises `Changed` and `OSError`."""
+    at = 0
+    while data := await asyncio.to_thread(looking.piece, descriptor, output, at):
+        at += len(data)
+        if at == output.size:
+            await asyncio.to_thread(looking.check, descriptor, output)
+        yield data
