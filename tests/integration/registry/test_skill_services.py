@@ -11,15 +11,19 @@ import pytest
 
 from chassis.context import CallContext, call_context
 from chassis.errors import Reason
+from chassis.grpc.channel import open_channel
 from drover.agent.v1 import agent_service_pb2 as agent_pb
 from drover.agent.v1.agent_pb2 import Skill, SkillReference
 from drover.skill.v1 import skill_service_pb2 as pb
 from drover.skill.v1 import skill_version_service_pb2 as version_pb
 from drover.skill.v1.skill_service_pb2_grpc import SkillServiceStub
 from drover.skill.v1.skill_version_service_pb2_grpc import SkillVersionServiceStub
+from services.registry.main import RegistrySettings, build
 from tests.doubles.hands_waiting import eventually
+from tests.doubles.objects import MemoryObjects
 from tests.doubles.request_keys import answered, metadata, named
 from tests.doubles.skill_uploads import SKILL_MD, folder, pack
+from tests.doubles.standing import PromptExit
 from tests.integration.registry.refusal import refusal
 from tests.unit.registry.definitions import toolset
 
@@ -197,6 +201,32 @@ async def test_nothing_is_kept_of_an_upload_that_breaks_off_or_is_refused(
     await begun.wait()
     call.cancel()
     assert objects(tmp_path) == []
+
+
+async def test_a_store_that_fails_leaves_no_skill_behind(
+    settings: RegistrySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryObjects()
+    monkeypatch.setattr(RegistrySettings, "store", lambda _: store)
+    async with PromptExit() as stack:
+        server = await build(settings, stack)
+        channel = await stack.enter_async_context(open_channel(server.address, settings.token()))
+        skills: Any = SkillServiceStub(channel)
+        versions: Any = SkillVersionServiceStub(channel)
+        made = await create(skills)
+        store.failing = "it is away"
+        for call in (
+            skills.CreateSkill(iter(new())),
+            versions.CreateSkillVersion(iter(more(made.id))),
+            download(versions, made.id),
+        ):
+            refused = await refusal(call)
+            assert refused.reason is Reason.UNAVAILABLE
+            assert "it is away" in refused.message
+        assert list((await skills.ListSkills(pb.ListSkillsRequest())).data) == [made]
+        store.failing = ""
+        assert await download(versions, made.id) == pack(FOLDER).content
+        assert len(store.objects) == 1
 
 
 async def test_a_skill_is_made_once_for_its_request(skills: Any, versions: Any) -> None:
