@@ -111,9 +111,8 @@ class FileResponse:
         head = [(name.encode(), value.encode()) for name, value in self._headers.items()]
         try:
             await send({"type": "http.response.start", "status": 200, "headers": head})
-            if scope["method"] != "HEAD":
-                await self._write(wire, send)
-            await self._send(send, b"", more=False)
+            last = b"" if scope["method"] == "HEAD" else await self._write(wire, send)
+            await self._send(send, last, more=False)
         except (DroverError, _CutError) as error:
             if not wire.is_closed:
                 _log.warning("download_cut", why=str(error))
@@ -123,18 +122,23 @@ class FileResponse:
         finally:
             self._receiving.cancel()
 
-    async def _write(self, wire: Wire, send: Send) -> None:
+    async def _write(self, wire: Wire, send: Send) -> bytes:
+        """Writes all but the last bytes, which are held until it is known that all is well."""
         size = self._headers.get("content-length")
         left = None if size is None else int(size)
+        held = b""
         while (message := await self._receiving.read()) is not None:
             if left is not None and (left := left - len(message.data)) < 0:
                 raise _CutError("there is more of it than was said")
             for at in range(0, len(message.data), _SLICE_BYTES):
                 if wire.is_closed:
                     raise _CutError("its reader is gone")
-                await self._send(send, message.data[at : at + _SLICE_BYTES], more=True)
+                if held:
+                    await self._send(send, held, more=True)
+                held = message.data[at : at + _SLICE_BYTES]
         if left:
             raise _CutError("there is less of it than was said")
+        return held
 
     async def _send(self, send: Send, data: bytes, *, more: bool) -> None:
         try:

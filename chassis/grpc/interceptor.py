@@ -126,6 +126,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             raise error
         if isinstance(error, grpc.RpcError):
             error = from_rpc_error(error)
+        if isinstance(error, grpc.aio.InternalError):  # a message could not be sent any more
+            error = DroverError(Reason.CANCELLED, "the caller is gone")
         if isinstance(error, DroverError):
             log = getattr(_log, error.rule.level)
             cause = error.__cause__ and repr(error.__cause__)
