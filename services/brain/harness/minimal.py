@@ -1,7 +1,8 @@
 """The minimal harness: how little it takes to write one. Copy it; see docs/harness.md.
 
-It shows the model the whole conversation, and nothing else: no cache breakpoints, no thinking,
-nothing cleared and nothing summarised, so that a conversation ends where the model's window does.
+It shows the model the whole conversation and what the session was given, and nothing else: no cache
+breakpoints, no thinking, nothing cleared and nothing summarised, so that a conversation ends where
+the model's window does.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from services.brain.domain import content, decision, projection, state
+from services.brain.domain import briefing, content, decision, projection, state
 from services.brain.harness import options, toolset
 from services.brain.harness.port import ModelRequest
 
@@ -58,8 +59,9 @@ class MinimalHarness:
         parts = [options.head(agent.model, model, self._max_output_tokens, think=False)]
         if tools:
             parts.append(b',"tools":[%b]' % b",".join(tools))
-        if agent.system.strip():
-            parts.append(b',"system":[%b]' % content.text_block(agent.system))
+        own = [agent.system] if agent.system.strip() else []
+        if told := [*own, *briefing.shared(state), *briefing.own(state)]:
+            parts.append(b',"system":[%b]' % b",".join(map(content.text_block, told)))
         parts.append(b',"messages":[')
         body = state.transcript.render(b"".join(parts), b"]}")
         return ModelRequest(agent.model.id, body, options.betas(agent.model, model))

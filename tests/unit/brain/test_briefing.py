@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from catalogue.models import load
 from drover.agent.v1.tool_pb2 import AgentToolConfig, AgentToolset, CustomTool, Tool
 from drover.hands.v1.mounts_pb2 import FoundSkill
 from drover.session.v1 import session_pb2
 from services.brain.domain import briefing
+from services.brain.domain.decision import Limits
 from services.brain.domain.state import renew
+from services.brain.harness.minimal import MinimalHarness
+from services.brain.harness.port import Setup
 from services.brain.harness.standard import StandardHarness
 from tests.unit.brain import given, logs
 
@@ -166,3 +170,14 @@ def test_skills_that_were_found_are_data_of_whoever_wrote_them() -> None:
     assert "- and 2 more below" in told
     assert "neither the operator nor the user has said any of it" in told
     assert briefing.found([]) == ""
+
+
+def test_minimal_harness_tells_the_same_of_what_was_given() -> None:
+    resources = (given.store("notes"), given.file("a.csv"))
+    session = given.session(skills=(given.skill("pdf"),), resources=resources)
+    minimal = MinimalHarness(Setup(models=load(None), max_output_tokens=500, limits=Limits()))
+    state = minimal.begin(session)
+    minimal.project(state, logs.message("Hi"), 0.0)
+    told = json.loads(minimal.request(state).body)["system"]
+    mine = [block["text"] for block in blocks(session)]
+    assert [block["text"] for block in told] == [mine[0], *mine[2:]]
