@@ -9,11 +9,13 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 from functools import cache
 from typing import Any, Final
 
 _NOREPLACE: Final = 1
 _EXCHANGE: Final = 2
+_TAKEN: Final = frozenset({errno.ENOTDIR, errno.ENOTEMPTY})
 _UNKNOWN: Final = frozenset({errno.EINVAL, errno.ENOSYS})
 
 
@@ -24,8 +26,7 @@ def into_nothing(source: bytes, source_dir: int, target: bytes, target_dir: int)
     except OSError as error:
         if error.errno not in _UNKNOWN:
             raise
-        os.link(source, target, src_dir_fd=source_dir, dst_dir_fd=target_dir, follow_symlinks=False)
-        os.unlink(source, dir_fd=source_dir)
+        _link(source, source_dir, target, target_dir)
 
 
 def exchange(source: bytes, source_dir: int, target: bytes, target_dir: int) -> None:
@@ -43,6 +44,20 @@ def exchange(source: bytes, source_dir: int, target: bytes, target_dir: int) -> 
         os.rename(target, out, src_dir_fd=target_dir, dst_dir_fd=source_dir)
         into_nothing(source, source_dir, target, target_dir)
         os.rename(out, source, src_dir_fd=source_dir, dst_dir_fd=source_dir)
+
+
+def _link(source: bytes, source_dir: int, target: bytes, target_dir: int) -> None:
+    """Another way to a name that nothing has. A directory replaces one that is empty."""
+    if stat.S_ISDIR(os.lstat(source, dir_fd=source_dir).st_mode):
+        try:
+            os.rename(source, target, src_dir_fd=source_dir, dst_dir_fd=target_dir)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                raise FileExistsError(*error.args) from error
+            raise
+    else:
+        os.link(source, target, src_dir_fd=source_dir, dst_dir_fd=target_dir, follow_symlinks=False)
+        os.unlink(source, dir_fd=source_dir)
 
 
 def _rename(source: bytes, source_dir: int, target: bytes, target_dir: int, flags: int) -> None:

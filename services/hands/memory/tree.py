@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 ENTER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_MAX_ENTRIES: Final = 5 * MAX_FILES
+MAX_ENTRIES: Final = 5 * MAX_FILES
+"""Files, directories and what else there is that are looked at."""
 _RECENT: Final = 50_000_000
 """Nanoseconds in which a second change may leave the same times: those are too coarse."""
 _KINDS: Final = {
@@ -96,7 +97,7 @@ def scan(root: int) -> Scan:
                 stack.pop().close()
                 continue
             entries += 1
-            if entries > _MAX_ENTRIES or len(found.files) + len(found.odd) >= MAX_FILES:
+            if entries > MAX_ENTRIES or len(found.files) + len(found.odd) >= MAX_FILES:
                 found.whole = False
                 break
             with suppress(FileNotFoundError):
