@@ -20,7 +20,8 @@ MAX_FIELD_BYTES: Final = 16 * 1024
 _MAX_HEADERS: Final = 8
 _MAX_HEADER_BYTES: Final = 16 * 1024
 _CONTENT_TYPE: Final = re.compile(
-    r"multipart/form-data[ \t]*;.*?\bboundary[ \t]*=[ \t]*(?:\"([^\"]{1,70})\"|([^\";,\s]{1,70}))",
+    r"multipart/form-data[ \t]*;.*?\bboundary[ \t]*=[ \t]*"
+    r"(?:\"([^\"]{1,70})\"|([^\";,\s]{1,70}))[ \t]*(?:;|$)",
     re.IGNORECASE,
 )
 

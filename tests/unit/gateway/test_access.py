@@ -28,7 +28,8 @@ def test_a_route_that_says_nothing_takes_api_keys_alone() -> None:
 def test_a_route_about_nothing_of_a_workers_cannot_be_opened_to_workers(kind: Any) -> None:
     with pytest.raises(ContractError, match="/v1/agents"):
         kinds(MethodRules(keys=[KEY_KIND_API, kind]), "/v1/agents")
-    assert kinds(MethodRules(keys=[kind]), "/v1/sessions/{session_id}") == {kind}
+    for path in ("sessions/{session_id}", "memory_stores/{memory_store_id}", "skills/{skill_id}"):
+        assert kinds(MethodRules(keys=[kind]), f"/v1/{path}") == {kind}
 
 
 async def test_no_more_sessions_are_remembered_than_there_is_room_for(

@@ -154,3 +154,10 @@ def test_names_that_a_rebound_page_would_bring_are_refused(host: str) -> None:
 
 def test_an_address_that_is_listened_on_by_name_is_a_name() -> None:
     HostNames("10.0.0.7:80", []).check("10.0.0.7:80")
+
+
+def test_a_key_is_named_by_an_id_that_is_not_its_secret() -> None:
+    caller = KEYS.caller(Headers({"x-api-key": "first"}))
+    assert isinstance(caller, Caller)
+    assert caller.key_id == f"apikey_{hashlib.sha256(b'first').hexdigest()[:24]}"
+    assert caller.worker == ""

@@ -40,3 +40,16 @@ def test_a_name_that_does_not_exist_is_refused() -> None:
         beta.check(Headers({"anthropic-beta": f"{NEEDED},time-travel-2031-01-01"}), NEEDED)
     assert refused.value.reason is Reason.INVALID_ARGUMENT
     assert "time-travel-2031-01-01" in refused.value.message
+
+
+def test_one_of_two_names_will_do_but_not_both() -> None:
+    other = "agent-memory-2026-07-22"
+    for name in (NEEDED, other):
+        beta.check(Headers({"anthropic-beta": name}), NEEDED, other)
+    with pytest.raises(DroverError) as refused:
+        beta.check(Headers({"anthropic-beta": f"{other},{NEEDED}"}), NEEDED, other)
+    assert refused.value.reason is Reason.INVALID_ARGUMENT
+    with pytest.raises(DroverError) as refused:
+        beta.check(Headers({}), NEEDED, other)
+    assert refused.value.reason is Reason.NOT_FOUND
+    beta.check(Headers({"anthropic-beta": f"{other},{NEEDED}"}), NEEDED)

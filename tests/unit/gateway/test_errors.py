@@ -43,6 +43,17 @@ def test_a_refused_heartbeat_shows_the_lease_as_it_is() -> None:
     }
 
 
+def test_conflicts_of_memories_are_types_of_their_own() -> None:
+    code = "memory_path_conflict_error"
+    told = {"conflicting_memory_id": "mem_1", "conflicting_path": "/a"}
+    status, headers, body = shown(DroverError(Reason.CONFLICT, "x", error_code=code, **told))
+    assert (status, headers["x-should-retry"]) == (409, "false")
+    assert body["error"] == {"type": code, "message": "x"} | told
+    _, _, body = shown(DroverError(Reason.CONFLICT, "x", error_code=code))
+    nothing = dict.fromkeys(told)
+    assert body["error"] == {"type": code, "message": "x"} | nothing
+
+
 @pytest.mark.parametrize("reason", list(Reason))
 def test_only_what_may_succeed_later_is_retried_by_the_client(reason: Reason) -> None:
     status, headers, body = shown(DroverError(reason, "x"))
