@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalogue.skill_text import MAX_BYTES, BadSkillText, SkillText, read_skill_text
@@ -78,6 +78,7 @@ def test_what_is_no_front_matter_is_refused_with_a_reason(text: str | bytes, rea
     assert reason in refusal(text)
 
 
+@settings(deadline=None)
 @given(st.text("-[]{}:,&*!|>'\"?%#@ \n\tab<", max_size=60) | st.text(max_size=30))
 def test_whatever_stands_there_is_read_or_refused(text: str) -> None:
     for head in (text, front(text), front("description: d", text)):
