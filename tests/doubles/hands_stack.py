@@ -26,12 +26,17 @@ from services.hands.domain.limits import MIB, Limits
 from services.hands.domain.recipe import Recipe
 from services.hands.egress.network import Network
 from services.hands.executor import Executor
+from services.hands.given import Given
+from services.hands.lifecycle import Unobserved
 from services.hands.memory.attendant import MemoryDirectories
 from services.hands.memory.pushing import Memories
+from services.hands.outputs.publisher import Pace
+from services.hands.outputs.scan import Bounds
 from services.hands.packages.builder import Terms
 from services.hands.pool import Pool, PoolSize
 from services.hands.store.handovers import SqlHandOvers
 from services.hands.store.journal import SqlJournal
+from services.hands.store.owners import SqlOwners
 from services.hands.store.schema import SCHEMA
 from services.hands.workspace import Workspaces
 from storage import open_database
@@ -53,10 +58,23 @@ SMALL = Limits(
 class HandsStack:
     """Runs tools for the sessions of one test."""
 
-    def __init__(self, backend: Any, pool: Pool, executor: Executor) -> None:
+    def __init__(
+        self, backend: Any, pool: Pool, executor: Executor, given: Given | None = None
+    ) -> None:
         self.backend = backend
         self.pool = pool
         self.executor = executor
+        self._given = given
+
+    def news(self, session_id: str) -> bool:
+        """Whether the session's next call is to be told of its outputs."""
+        assert self._given is not None
+        return self._given.publisher.has_news(session_id)
+
+    def failures(self, session_id: str) -> int:
+        """How often its outputs could not be published in a row."""
+        assert self._given is not None
+        return self._given.publisher._watches[session_id].failures
 
     async def run(
         self, tool: str, *, session_id: str = "sesn_1", call_id: str = "", **given: Any
@@ -179,11 +197,12 @@ async def hands_stack(
     outside: Attaches | None = None,
     packages: Terms | None = None,
     memories: Memories | None = None,
+    registry: Any = None,
 ) -> AsyncIterator[HandsStack]:
     """A stack over `directory`; everything that it started has ended afterwards.
 
-    Its sandboxes have a way out where there is an `outside`, and memory stores where there are
-    `memories`.
+    Its sandboxes have a way out where there is an `outside`, memory stores where there are
+    `memories`, and files, skills and outputs where there is a `registry`.
     """
     directory.mkdir(parents=True, exist_ok=True)
     async with PromptExit() as stack:
@@ -200,12 +219,27 @@ async def hands_stack(
         memory = None
         if memories is not None:
             memory = MemoryDirectories(memories, workspaces, tasks, every=0.2)
+        given = None
+        if registry is not None:
+            given = Given(
+                registry,
+                memory or MemoryDirectories(registry, workspaces, tasks),
+                SqlOwners(database),
+                workspaces,
+                tasks,
+                bounds=Bounds(files=20, file_bytes=8 * MIB),
+                directory=directory / "hands",
+                free_bytes=0,
+                clock=SystemClock(),
+                pace=Pace(quiet=0.15, last=5.0, stop=5.0),
+            )
+        lifecycle = memory if given is None else given.told(memory or Unobserved())
         pool = Pool(
             backend,
             workspaces,
             tasks,
             limits=limits,
-            lifecycle=memory,
+            lifecycle=lifecycle,
             pools=pools,
             size=PoolSize(spares=spares, max_live=8),
             clock=SystemClock(),
@@ -213,12 +247,15 @@ async def hands_stack(
             network=await outside.network(directory / "hands", tasks) if outside else None,
             packages=packages,
         )
-        if memory is not None:
+        if given is not None:
+            stack.push_async_callback(given.close)
+            await given.equip(pool)
+        elif memory is not None:
             stack.push_async_callback(memory.close)
             pool.pieces.append(memory)
             pool.attendants.append(memory)
         stack.push_async_callback(pool.close)
-        custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces, memory)
+        custody = Custody(SqlHandOvers(database, SystemClock()), pool, workspaces, lifecycle)
         await custody.recover()
         executor = Executor(SqlJournal(database, SystemClock()), pool, tasks, custody)
-        yield HandsStack(backend, pool, executor)
+        yield HandsStack(backend, pool, executor, given)
