@@ -78,6 +78,7 @@ class Given:
             News(self.publisher),
         ]
         await self.publisher.start()
+        await self.memory.start()
 
     def tend(self) -> None:
         """Forgets what nobody needs any more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -12,11 +12,13 @@ import structlog
 from services.hands.bringing.port import Told
 from services.hands.domain.address import session_of
 from services.hands.lifecycle import Unobserved
+from services.hands.memory import records
 from services.hands.memory.mirror import Mirror
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from services.hands.backends.port import Volume
     from services.hands.domain.mounts import Mounts
     from services.hands.hand import Hand
     from services.hands.memory.pushing import Memories
@@ -59,6 +61,12 @@ class MemoryDirectories(Unobserved):
         self._followed: dict[str, _Followed] = {}
         self._left: dict[str, Mirror] = {}
         self._storing: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Has stored, soon, what sandboxes of a process that died have left."""
+        for where, volume, mounts in await asyncio.to_thread(self._unfinished):
+            mirror = Mirror(self._memories, volume, session_of(where), mounts)
+            self._leave(where, mirror)
 
     # a piece of what a hand must have
 
@@ -195,3 +203,13 @@ class MemoryDirectories(Unobserved):
         await mirror.store()
         if not mirror.pending and self._left.get(where) is mirror:
             del self._left[where]
+            await mirror.close()
+
+    def _unfinished(self) -> list[tuple[str, Volume, Mounts]]:
+        found = []
+        for where in self._workspaces.everywhere():
+            volume = self._workspaces.find(where)
+            with suppress(OSError):
+                if volume is not None and (record := records.read(volume.root)).open:
+                    found.append((where, volume, record.mounts))
+        return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -102,6 +103,15 @@ class Mirror:
         """Stores what has changed in the directories."""
         await self._sync(pulls=False, pushes=True)
 
+    async def close(self) -> None:
+        """Notes that nothing is left to be stored, if so; nothing may write there any more."""
+        async with self._lock:
+            if self._pending or self._record is None:
+                return
+            self._record.open = False
+            with suppress(OSError):  # the next process looks once more than it needs to
+                await asyncio.to_thread(records.write, self._volume.root, self._record)
+
     async def _sync(self, *, pulls: bool, pushes: bool, settled: bool = False) -> None:
         async with self._lock:
             with call_context(CallContext(self._workspace_id)):
@@ -126,7 +136,7 @@ class Mirror:
         if self._record is None:
             self._record = await asyncio.to_thread(self._open)
             self._inode = self._volume.root.stat().st_ino
-        dirty = False
+        dirty, self._record.open = not self._record.open, True
         for attempt in range(_ROUNDS):
             if pulls:
                 dirty |= await self._pull(self._record)
@@ -158,7 +168,9 @@ class Mirror:
         wanted = {mounted.directory for mounted in self._stores}
         for slug in record.stores.keys() - wanted:
             del record.stores[slug]
-        record.session_id, record.workspace_id = self._session_id, self._workspace_id
+        record.workspace_id = self._workspace_id
+        record.read_only = [one.directory for one in self._stores if one.read_only]
+        record.open = False
         return record
 
     async def _pull(self, record: Record) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from services.hands.domain.memory.known import Fingerprint, Known, StoreState
+from services.hands.domain.mounts import MountedStore, Mounts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,11 +25,24 @@ _FORMAT: Final = 1
 
 @dataclass(slots=True)
 class Record:
-    """Whose a volume's directories of memory are, and what is known of each, by its name."""
+    """Whose a volume's directories of memory are, and what is known of each, by its name.
 
-    session_id: str = ""
+    `open`: a sandbox may have written to them since they were looked at last.
+    """
+
     workspace_id: str = ""
     stores: dict[str, StoreState] = field(default_factory=dict)
+    read_only: list[str] = field(default_factory=list)
+    open: bool = False
+
+    @property
+    def mounts(self) -> Mounts:
+        """What the volume's hand was given."""
+        stores = tuple(
+            MountedStore(state.store_id, slug, slug in self.read_only)
+            for slug, state in self.stores.items()
+        )
+        return Mounts(self.workspace_id, stores=stores)
 
 
 def read(root: Path) -> Record:
@@ -45,7 +59,8 @@ def write(root: Path, record: Record) -> None:
     data = orjson.dumps(
         {
             "format": _FORMAT,
-            "session_id": record.session_id,
+            "open": record.open,
+            "read_only": record.read_only,
             "workspace_id": record.workspace_id,
             "stores": {slug: _told(state) for slug, state in record.stores.items()},
         }
@@ -82,4 +97,4 @@ def _record(told: dict[str, Any]) -> Record:
             for path, (memory_id, sha256, here, seen) in one["memories"].items()
         }
         stores[slug] = StoreState(one["id"], one["revision"], memories, dict(one["sent"]))
-    return Record(told["session_id"], told["workspace_id"], stores)
+    return Record(told["workspace_id"], stores, list(told["read_only"]), bool(told["open"]))
