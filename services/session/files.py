@@ -96,13 +96,17 @@ class FileReleases:
         try:
             if release.file_id:
                 await self._files.delete(release.ref, release.file_id)
-            else:
+            elif not await self._is_there(release.ref):
                 await self._files.delete_all(release.ref)
         except DroverError as error:
             if error.reason is not Reason.NOT_FOUND:
                 _log.info("files_kept", session_id=release.ref.session_id, reason=error.reason)
                 return error.reason
         return None
+
+    async def _is_there(self, ref: SessionRef) -> bool:
+        """Whether a session was imported again that had been deleted."""
+        return await self._store.read(lambda tx: tx.state(ref)) is not None
 
     async def _note(self, done: list[int], later: list[tuple[int, int]]) -> None:
         def write(tx: Transaction) -> None:

@@ -68,6 +68,7 @@ class FakeFiles(file_service_pb2_grpc.FileServiceServicer):
         self.files = {}
         self.asked = []
         self.away = False
+        self.ended = set()
 
     def add(self, file_id, mime_type="text/plain", *, workspace="wrkspc_default", scope=None):
         file = file_pb2.File(id=file_id, filename=file_id, mime_type=mime_type)
@@ -93,6 +94,8 @@ class FakeFiles(file_service_pb2_grpc.FileServiceServicer):
 
     async def CopyFiles(self, request, _context):
         workspace = self._heard("CopyFiles")
+        if request.session_id in self.ended:
+            raise DroverError(Reason.NOT_FOUND, f"{request.session_id} was deleted")
         for copy in request.copies:
             if (workspace, copy.file_id) not in self.files:
                 raise DroverError(Reason.NOT_FOUND, f"file {copy.file_id} not found")
@@ -111,10 +114,16 @@ class FakeFiles(file_service_pb2_grpc.FileServiceServicer):
 
     async def DeleteSessionFiles(self, request, _context):
         workspace = self._heard("DeleteSessionFiles")
+        self.ended.add(request.session_id)
         for key, file in list(self.files.items()):
             if key[0] == workspace and file.scope.id == request.session_id:
                 del self.files[key]
         return file_service_pb2.DeleteSessionFilesResponse()
+
+    async def ReopenSessionFiles(self, request, _context):
+        self._heard("ReopenSessionFiles")
+        self.ended.discard(request.session_id)
+        return file_service_pb2.ReopenSessionFilesResponse()
 
 
 class FakeMemoryStores(memory_store_service_pb2_grpc.MemoryStoreServiceServicer):

@@ -147,6 +147,13 @@ class FileRpc(FileServiceServicer):
         )
         return pb.DeleteSessionFilesResponse()
 
+    async def ReopenSessionFiles(
+        self, request: pb.ReopenSessionFilesRequest, _context: object
+    ) -> pb.ReopenSessionFilesResponse:
+        """Takes what comes for a session that is there again."""
+        await self._files.reopen_session(current_call().workspace_id, request.session_id)
+        return pb.ReopenSessionFilesResponse()
+
     def _read(self, opened: Opened) -> AsyncGenerator[bytes, None]:
         return self._files.read(current_call().workspace_id, opened)
 

@@ -124,6 +124,19 @@ async def test_bytes_go_with_the_last_file_that_has_them(cabinet: Cabinet) -> No
     assert cabinet.bytes.objects == {}
 
 
+async def test_a_session_that_is_there_again_takes_files_again(cabinet: Cabinet) -> None:
+    file = await cabinet.add()
+    copies = [Copy(file.id, "file_c1")]
+    await cabinet.files.end_session(HOME, "sesn_1", cabinet.clock.now())
+    call = cabinet.files.copy(HOME, "sesn_1", copies, cabinet.clock.now())
+    await refused(call, Reason.NOT_FOUND)
+    await cabinet.files.reopen_session(ELSEWHERE, "sesn_1")
+    call = cabinet.files.copy(HOME, "sesn_1", copies, cabinet.clock.now())
+    await refused(call, Reason.NOT_FOUND)
+    await cabinet.files.reopen_session(HOME, "sesn_1")
+    await cabinet.files.copy(HOME, "sesn_1", copies, cabinet.clock.now())
+
+
 @pytest.mark.parametrize("failure", ["client", "store", "size", "quota"])
 async def test_of_an_upload_that_fails_nothing_is_kept(cabinet: Cabinet, failure: str) -> None:
     if failure == "quota":

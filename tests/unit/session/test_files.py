@@ -6,7 +6,7 @@ import pytest
 
 from chassis.errors import DroverError, Reason
 from services.session.domain.file_ports import FORESEEN_MICROS
-from services.session.domain.session import MICROS
+from services.session.domain.session import MICROS, SessionRef
 from services.session.files import FileReleases
 from services.session.hands import HandReleases
 from tests.doubles.session_world import World
@@ -81,9 +81,18 @@ async def test_a_registry_that_is_away_is_asked_again():
     assert due(world) == []
 
 
+async def test_files_stay_of_a_session_that_is_there_again():
+    world, files = World(), Files()
+    world.store.run(lambda tx: tx.release_files(world.ref))
+    await FileReleases(world.store, files).release_due()
+    assert files.deleted == []
+    world.clock.move(3600)
+    assert due(world) == []
+
+
 async def test_what_was_foreseen_and_never_withdrawn_is_deleted():
     world, files = World(), Files()
-    ref = world.ref
+    ref = SessionRef(world.ref.workspace_id, "sesn_new")
     world.store.run(lambda tx: [tx.foresee_files(ref), tx.foresee_files(ref, "file_1")])
     world.store.run(lambda tx: tx.keep_files(ref, "file_1"))
     world.clock.move(FORESEEN_MICROS / MICROS - 1)

@@ -97,3 +97,7 @@ class FileStore(Protocol):
     async def end_session(self, workspace_id: str, session_id: str, now: datetime) -> None:
         """Deletes all files of a session, and keeps from it what comes later."""
         ...
+
+    async def reopen_session(self, workspace_id: str, session_id: str) -> None:
+        """Keeps nothing from a session any longer that is there again."""
+        ...

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from sqlalchemy import insert, select
+from sqlalchemy import delete, insert, select
 
 from catalogue.resources.stamps import micros
 from chassis.errors import DroverError, Reason
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection
+    from sqlalchemy import ColumnElement, Connection
 
     from catalogue.resources.once import Once
     from chassis.clock import Clock
@@ -224,13 +225,25 @@ class SqlFileStore:
             if not _has_ended(connection, workspace_id, session_id):
                 connection.execute(
                     insert(ENDED_SESSIONS).values(
-                        workspace_id=workspace_id, session_id=session_id, ended_at=micros(now)
+                        workspace_id=workspace_id,
+                        session_hash=_hash(session_id),
+                        ended_at=micros(now),
                     )
                 )
             rows.remove(connection, workspace_id, _F.session_id == session_id, micros(now))
 
         await self._database.write(write)
         self._objects.wake()
+
+    async def reopen_session(self, workspace_id: str, session_id: str) -> None:
+        """Keeps nothing from a session any longer that is there again."""
+        await self._database.write(
+            lambda connection: (
+                connection.execute(
+                    delete(ENDED_SESSIONS).where(*_named(workspace_id, session_id))
+                ).rowcount
+            )
+        )
 
     def _file(self, found: Found) -> File:
         return self._shown(
@@ -266,5 +279,13 @@ def _refuse_ended(connection: Connection, workspace_id: str, session_id: str) ->
 
 
 def _has_ended(connection: Connection, workspace_id: str, session_id: str) -> bool:
-    ended = select(_E.ended_at).where(_E.workspace_id == workspace_id, _E.session_id == session_id)
+    ended = select(_E.ended_at).where(*_named(workspace_id, session_id))
     return connection.execute(ended).one_or_none() is not None
+
+
+def _named(workspace_id: str, session_id: str) -> tuple[ColumnElement[bool], ...]:
+    return _E.workspace_id == workspace_id, _E.session_hash == _hash(session_id)
+
+
+def _hash(session_id: str) -> bytes:
+    return sha256(session_id.encode()).digest()

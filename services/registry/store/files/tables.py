@@ -48,12 +48,13 @@ FILE_USAGE = Table(
     Column("used", BigInteger, nullable=False),
 )
 
-# Sessions whose files were deleted: what comes for them after that is too late.
+# Sessions whose files were deleted: what comes for them after that is too late. They are kept as
+# hashes, so that nothing names a session that was deleted.
 ENDED_SESSIONS = Table(
     "file_sessions_ended",
     METADATA,
     Column("workspace_id", String, primary_key=True),
-    Column("session_id", String, primary_key=True),
+    Column("session_hash", LargeBinary, primary_key=True),
     Column("ended_at", BigInteger, nullable=False),
     Index("file_sessions_by_end", "ended_at"),
 )

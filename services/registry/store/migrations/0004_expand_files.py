@@ -58,7 +58,7 @@ def upgrade(op: Operations) -> None:
     op.create_table(
         "file_sessions_ended",
         Column("workspace_id", String, primary_key=True),
-        Column("session_id", String, primary_key=True),
+        Column("session_hash", LargeBinary, primary_key=True),
         Column("ended_at", BigInteger, nullable=False),
     )
     op.create_index("file_sessions_by_end", "file_sessions_ended", ["ended_at"])

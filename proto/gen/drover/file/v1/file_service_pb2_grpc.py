@@ -76,6 +76,11 @@ class FileServiceStub:
                 request_serializer=drover_dot_file_dot_v1_dot_file__service__pb2.DeleteSessionFilesRequest.SerializeToString,
                 response_deserializer=drover_dot_file_dot_v1_dot_file__service__pb2.DeleteSessionFilesResponse.FromString,
                 _registered_method=True)
+        self.ReopenSessionFiles = channel.unary_unary(
+                '/drover.file.v1.FileService/ReopenSessionFiles',
+                request_serializer=drover_dot_file_dot_v1_dot_file__service__pb2.ReopenSessionFilesRequest.SerializeToString,
+                response_deserializer=drover_dot_file_dot_v1_dot_file__service__pb2.ReopenSessionFilesResponse.FromString,
+                _registered_method=True)
 
 
 class FileServiceServicer:
@@ -144,7 +149,16 @@ class FileServiceServicer:
 
     def DeleteSessionFiles(self, request, context):
         """For the session service: deletes all files of a session, copies and what it
-        made. None is no error.
+        made. None is no error. What comes for the session later is refused, for a
+        day: whoever brings it has yet to hear of the end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReopenSessionFiles(self, request, context):
+        """For the session service: a session whose files were deleted is there again,
+        since it was imported. What comes for it is refused no longer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -192,6 +206,11 @@ def add_FileServiceServicer_to_server(servicer, server):
                     servicer.DeleteSessionFiles,
                     request_deserializer=drover_dot_file_dot_v1_dot_file__service__pb2.DeleteSessionFilesRequest.FromString,
                     response_serializer=drover_dot_file_dot_v1_dot_file__service__pb2.DeleteSessionFilesResponse.SerializeToString,
+            ),
+            'ReopenSessionFiles': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReopenSessionFiles,
+                    request_deserializer=drover_dot_file_dot_v1_dot_file__service__pb2.ReopenSessionFilesRequest.FromString,
+                    response_serializer=drover_dot_file_dot_v1_dot_file__service__pb2.ReopenSessionFilesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -412,6 +431,33 @@ class FileService:
             '/drover.file.v1.FileService/DeleteSessionFiles',
             drover_dot_file_dot_v1_dot_file__service__pb2.DeleteSessionFilesRequest.SerializeToString,
             drover_dot_file_dot_v1_dot_file__service__pb2.DeleteSessionFilesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReopenSessionFiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/drover.file.v1.FileService/ReopenSessionFiles',
+            drover_dot_file_dot_v1_dot_file__service__pb2.ReopenSessionFilesRequest.SerializeToString,
+            drover_dot_file_dot_v1_dot_file__service__pb2.ReopenSessionFilesResponse.FromString,
             options,
             channel_credentials,
             insecure,

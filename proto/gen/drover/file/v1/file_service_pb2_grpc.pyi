@@ -65,7 +65,12 @@ class FileServiceStub:
     """
     DeleteSessionFiles: _grpc.UnaryUnaryMultiCallable[_file_service_pb2.DeleteSessionFilesRequest, _file_service_pb2.DeleteSessionFilesResponse]
     """For the session service: deletes all files of a session, copies and what it
-    made. None is no error.
+    made. None is no error. What comes for the session later is refused, for a
+    day: whoever brings it has yet to hear of the end.
+    """
+    ReopenSessionFiles: _grpc.UnaryUnaryMultiCallable[_file_service_pb2.ReopenSessionFilesRequest, _file_service_pb2.ReopenSessionFilesResponse]
+    """For the session service: a session whose files were deleted is there again,
+    since it was imported. What comes for it is refused no longer.
     """
 
 @_typing.type_check_only
@@ -105,7 +110,12 @@ class FileServiceAsyncStub(FileServiceStub):
     """
     DeleteSessionFiles: _aio.UnaryUnaryMultiCallable[_file_service_pb2.DeleteSessionFilesRequest, _file_service_pb2.DeleteSessionFilesResponse]  # type: ignore[assignment]
     """For the session service: deletes all files of a session, copies and what it
-    made. None is no error.
+    made. None is no error. What comes for the session later is refused, for a
+    day: whoever brings it has yet to hear of the end.
+    """
+    ReopenSessionFiles: _aio.UnaryUnaryMultiCallable[_file_service_pb2.ReopenSessionFilesRequest, _file_service_pb2.ReopenSessionFilesResponse]  # type: ignore[assignment]
+    """For the session service: a session whose files were deleted is there again,
+    since it was imported. What comes for it is refused no longer.
     """
 
 class FileServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -190,7 +200,18 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_file_service_pb2.DeleteSessionFilesResponse, _abc.Awaitable[_file_service_pb2.DeleteSessionFilesResponse]]:
         """For the session service: deletes all files of a session, copies and what it
-        made. None is no error.
+        made. None is no error. What comes for the session later is refused, for a
+        day: whoever brings it has yet to hear of the end.
+        """
+
+    @_abc_1.abstractmethod
+    def ReopenSessionFiles(
+        self,
+        request: _file_service_pb2.ReopenSessionFilesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_file_service_pb2.ReopenSessionFilesResponse, _abc.Awaitable[_file_service_pb2.ReopenSessionFilesResponse]]:
+        """For the session service: a session whose files were deleted is there again,
+        since it was imported. What comes for it is refused no longer.
         """
 
 def add_FileServiceServicer_to_server(servicer: FileServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
