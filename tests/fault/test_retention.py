@@ -149,6 +149,26 @@ def test_nothing_is_left_when_the_hands_were_away(kept: Kept) -> None:
         kept.wait_gone(session, word)
 
 
+def test_no_file_is_left_when_the_registry_was_away(kept: Kept) -> None:
+    with kept.stack.client() as client:
+        word = f"word{uuid.uuid4().hex}"
+        uploaded = client.beta.files.upload(file=("a.txt", word.encode()))
+        session = new_session(client, resources=[{"type": "file", "file_id": uploaded.id}])
+        client.beta.files.delete(uploaded.id)
+        assert kept.files(word)
+        kept.stack.kill("registry")
+        kept.delete(session.id)
+        kept.stack.wait_for(
+            lambda: (
+                {name.rpartition(".")[2] for name in kept.rows(session.id)}
+                == {"files", "file_releases"}
+            ),
+            "the end of all others",
+        )
+        kept.stack.revive()
+        kept.wait_gone(session.id, word)
+
+
 def test_nothing_is_left_when_the_session_service_dies_behind_its_commit(kept: Kept) -> None:
     with kept.stack.client() as client:
         session, word = lived(kept, client)
