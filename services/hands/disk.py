@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from services.hands.archive.bounds import PARTS
 from services.hands.measure import ENTRY_BYTES, size_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ _SLACK: Final = 16 * 1024 * 1024
 """Bytes that a workspace which is too large may still grow by, so that an agent can tidy it up."""
 _FEW: Final = 0.01
 """The share of a file system's inodes below which they are scarce."""
+
+_COUNTED: Final = (*PARTS, "memory")
+"""What a sandbox may write to: what was brought into it is not its doing."""
 
 _log = structlog.get_logger("hands.disk")
 
@@ -107,12 +111,12 @@ class DiskWatcher:
             within = used - before.used < self._allowed(session_id, hand) - before.size
             if within and (now - before.at < _STALE or not hand.busy):
                 return
-        size = await asyncio.to_thread(size_of, root)
+        size = await asyncio.to_thread(_size, root)
         self._measured[session_id] = _Measured(hand, size, used, now)
         self._remember(session_id, size, self._limit(hand), first=before is None)
         if size > self._allowed(session_id, hand):
             await self._end(session_id, hand, "its files take more of the disk than they may")
-            self._too_large[session_id] = await asyncio.to_thread(size_of, root)
+            self._too_large[session_id] = await asyncio.to_thread(_size, root)
         elif scarce and before is not None and size > before.size:
             await self._end(session_id, hand, "it wrote to a disk that is almost full")
 
@@ -136,3 +140,7 @@ class DiskWatcher:
     async def _end(self, session_id: str, hand: Hand, why: str) -> None:
         _log.warning("disk_limit", session_id=session_id, hand_id=hand.id, reason=why)
         await hand.kill(why)
+
+
+def _size(root: Path) -> int:
+    return sum(size_of(root / part) for part in _COUNTED)

@@ -52,6 +52,7 @@ from services.hands.executor import Executor
 from services.hands.given import Given
 from services.hands.memory.attendant import MemoryDirectories
 from services.hands.metrics import PoolMetrics
+from services.hands.outputs.record import mark_restored
 from services.hands.outputs.settings import OutputOptions
 from services.hands.packages.builder import Terms
 from services.hands.packages.settings import PackageOptions, indexes
@@ -391,7 +392,7 @@ async def _keeper(
         rows,
         workspaces,
         origins,
-        Restorer(objects, workspaces, origins, archiver, metrics, new_id),
+        Restorer(objects, workspaces, origins, archiver, metrics, new_id, mark_restored),
         taker=taker,
         pruner=pruner,
         tasks=tasks,

@@ -17,7 +17,8 @@ from services.hands.domain.checkpoint import Origin
 from storage.objects import ObjectGone, ObjectsAway
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from chassis.ids import IdSource
     from services.hands.checkpoints.archiver import Archiver
@@ -43,6 +44,8 @@ class Restorer:
     archiver: Archiver
     metrics: CheckpointMetrics
     ids: IdSource
+    mark: Callable[[Path], None] | None = None
+    """Called with each volume that was filled, before it is in its place. Blocks."""
 
     async def restore(self, where: str, checkpoint: Checkpoint) -> None:
         """Puts a checkpoint in the place of a workspace that is missing or older.
@@ -79,6 +82,8 @@ class Restorer:
         try:
             pieces = _checked(self.objects.read(checkpoint.name, checkpoint.size), checkpoint)
             fingerprint = await self.archiver.unpack(volume, pieces)
+            if self.mark is not None:
+                await asyncio.to_thread(self.mark, volume.root)
             # In this order: whatever volume is at the address, its origin is never a newer one's.
             if (old := self.workspaces.find(where)) is not None:
                 await self.workspaces.remove(old)

@@ -36,6 +36,7 @@ _SECONDS: Final = 3600.0
 """For the largest file over a slow network."""
 _UPLOAD_SECONDS: Final = 60.0
 """For an upload's answer, beside what its bytes take at `_SLOWEST`."""
+_PAGE: Final = 1000
 _SLOWEST: Final = 1 << 20
 """Bytes in a second."""
 
@@ -112,6 +113,26 @@ class RegistryClient:
             raise
         finally:
             call.cancel()
+
+    async def made(self, workspace_id: str, session_id: str) -> dict[str, int]:
+        """When the files were stored that a session has made, by name, in nanoseconds since the
+        epoch. Raises `DroverError`.
+        """
+        found: dict[str, int] = {}
+        request = files.ListFilesRequest(scope_id=session_id, limit=_PAGE)
+        while True:
+            with _for(workspace_id):
+                call = self._files.ListFiles(request, timeout=_SILENCE)
+            try:
+                page = await call
+            except grpc.RpcError as error:
+                raise from_rpc_error(error, _WHO) from error
+            for file in page.data:
+                if file.downloadable:  # else it is a copy that the session was given
+                    found.setdefault(file.filename, file.created_at.ToNanoseconds())
+            if not page.next_page:
+                return found
+            request.page = page.next_page
 
 
 def _for(workspace_id: str) -> AbstractContextManager[None]:

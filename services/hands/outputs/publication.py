@@ -13,7 +13,7 @@ from services.hands.domain.address import split
 from services.hands.outputs import scan as looking
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from services.hands.outputs.record import Record
@@ -38,6 +38,12 @@ class Registry(Protocol):
         """Stores a file that a session made, in the place of its earlier one of that name.
 
         Nothing is stored where `pieces` raises, which is raised here. Raises `DroverError`.
+        """
+        ...
+
+    async def made(self, workspace_id: str, session_id: str) -> Mapping[str, int]:
+        """When the files were stored that a session has made, by name, in nanoseconds since the
+        epoch. Raises `DroverError`.
         """
         ...
 
@@ -124,9 +130,26 @@ class Publication:
         if not workspace_id:
             _log.warning("outputs_of_nobody", session_id=session_id)
             return
+        if round_.record.restored:
+            changed = await self._newer(workspace_id, changed, round_)
         async with asyncio.TaskGroup() as tasks:
             for output in changed:
                 tasks.create_task(self._one(workspace_id, output, round_))
+
+    async def _newer(
+        self, workspace_id: str, changed: list[Output], round_: _Round
+    ) -> list[Output]:
+        """Of a volume that was restored, what is newer than what the session has published."""
+        record = round_.record
+        made = await self.registry.made(workspace_id, split(round_.where)[0])
+        known = [
+            output
+            for output in changed
+            if output.modified_ns <= made.get(_name(round_.where, output), -1)
+        ]
+        record.published |= {output.path: output.state for output in known}
+        record.restored = False
+        return [output for output in changed if output.path not in record.published]
 
     async def _one(self, workspace_id: str, output: Output, round_: _Round) -> None:
         record = round_.record
@@ -156,13 +179,17 @@ class Publication:
                     record.published[output.path] = output.state
 
     async def _send(self, workspace_id: str, output: Output, round_: _Round) -> None:
-        session_id, hand = split(round_.where)
-        # Hands have outputs of their own, and a session's files one name each.
-        name = f"{hand}/{output.path}" if hand else output.path
+        session_id, name = split(round_.where)[0], _name(round_.where, output)
         with looking.opened(round_.root, output, self.bounds) as descriptor:
             pieces = _pieces(descriptor, output)
             await self.registry.publish(workspace_id, session_id, name, output.size, pieces)
         _log.info("output_published", session_id=session_id, path=name, bytes=output.size)
+
+
+def _name(where: str, output: Output) -> str:
+    """The file's name: hands have outputs of their own, and a session's files one name each."""
+    hand = split(where)[1]
+    return f"{hand}/{output.path}" if hand else output.path
 
 
 async def _pieces(descriptor: int, output: Output) -> AsyncIterator[bytes]:

@@ -63,7 +63,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A file; `state` is another when the file is.
+    """A file; `state` is another when the file is, `modified_ns` what it says of itself.
 
     Times are coarse: while it `is_young`, it may change once more in the same moment.
     """
@@ -71,6 +71,7 @@ class Output:
     path: str
     size: int
     state: str
+    modified_ns: int = 0
     is_young: bool = False
 
 
@@ -120,7 +121,8 @@ class _Look:
             file = status.st_dev, status.st_ino
             self._names[file] += 1
             young = time.time_ns() - status.st_ctime_ns < _MOMENT
-            output = Output(path, status.st_size, state_of(status), is_young=young)
+            state, modified = state_of(status), status.st_mtime_ns
+            output = Output(path, status.st_size, state, modified, is_young=young)
             self._found.append((output, file, status.st_nlink))
         elif not stat.S_ISDIR(status.st_mode):
             kind = _KINDS.get(stat.S_IFMT(status.st_mode), "it is no file")
