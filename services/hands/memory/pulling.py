@@ -31,6 +31,8 @@ def is_news(state: StoreState, changes: StoreChanges) -> bool:
     """Whether there is anything in it that is not known: what was pushed comes back once."""
     if changes.deleted_ids or changes.gone or changes.archived != state.archived:
         return True
+    if state.unlisted or (state.memories and not state.revision):
+        return True
     return not all(_is_known(state, memory) for memory in changes.memories)
 
 
@@ -82,7 +84,14 @@ class _Pulling:
         """Takes away what is not at its path any more; ids of those that were deleted here."""
         memories = self.state.memories
         places = {known.memory_id: path for path, known in memories.items()}
-        for memory_id in changes.deleted_ids:
+        deleted = set(changes.deleted_ids)
+        if not self.state.revision:  # what follows has all that there is, and not what was deleted
+            self.state.unlisted = set(places)
+        self.state.unlisted -= {memory.id for memory in changes.memories}
+        if not changes.more:
+            deleted |= self.state.unlisted
+            self.state.unlisted = set()
+        for memory_id in deleted:
             if memory_id in places:
                 path = places.pop(memory_id)
                 self._drop(path, memories[path])

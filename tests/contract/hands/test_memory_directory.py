@@ -185,6 +185,17 @@ async def test_a_deletion_of_what_somebody_has_changed_does_not_happen(
     assert sandbox.files() == await world.has(store_id) == {"/a.md": "newer"}
 
 
+async def test_the_first_memory_of_a_store_goes_when_it_is_deleted_at_once(
+    world: MemoryWorld, store_id: str, sandbox: Sandbox
+) -> None:
+    await sandbox.fresh()
+    sandbox.write("/a.md", "one")
+    await sandbox.stored()
+    await world.delete(store_id, "/a.md")
+    assert await sandbox.fresh() == []
+    assert sandbox.files() == {}
+
+
 async def test_a_change_of_what_somebody_has_deleted_is_a_new_memory(
     world: MemoryWorld, store_id: str, sandbox: Sandbox
 ) -> None:

@@ -90,7 +90,8 @@ class StoreState:
     """One store's directory. `revision` is how far the store is known, `sent` the digests of what
     was sent and of which no answer has come: the store may have it.
 
-    What is below those is forgotten with the process.
+    What is below those is forgotten with the process: `unlisted` are ids of memories that are known
+    here and have not come yet in the list of all that the store has.
     """
 
     store_id: str
@@ -102,6 +103,7 @@ class StoreState:
     refused: dict[str, Refusal] = field(default_factory=dict)
     told: dict[str, tuple[str, object]] = field(default_factory=dict)
     unsettled: dict[str, tuple[Fingerprint | None, int]] = field(default_factory=dict)
+    unlisted: set[str] = field(default_factory=set)
 
     def tell_once(self, path: str, what: str, about: object) -> bool:
         """Whether `what` has not been told yet of a path as it is."""
