@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
+from chassis.errors import DroverError, Reason
+from gateway import idempotency
 from gateway.body import IDLE_SECONDS, Pieces, check_head, too_large
 from gateway.errors import JSON
 from gateway.uploads.filling import filling
@@ -82,6 +84,11 @@ class UploadEndpoint:
         route, bounds, headers = self._route, self._bounds, request.headers
         header = route.request.decode(path, request.scope["query_string"], headers, b"")
         check_head(request, bounds.body_bytes, bounds.file_bytes)
+        if idempotency.HEADER in headers:
+            raise DroverError(
+                Reason.INVALID_ARGUMENT,
+                f"{idempotency.HEADER}: is not taken by uploads: no bytes are kept to compare",
+            )
         form = FormReader(headers.get("content-type", ""), self._form.names)
         messages = filling(route, self._form, header, bounds.file_bytes)
         left = bounds.body_bytes

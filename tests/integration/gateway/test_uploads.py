@@ -127,6 +127,7 @@ async def test_what_is_no_form_of_a_file_reaches_no_service_whole(gateway: Gatew
         ("content-type: must be", form(FILE), {"content-type": "multipart/form-data"}),
         ("content-type: must be", form(FILE), {"content-type": "multipart/mixed; boundary=x"}),
         ("content-encoding: ", form(FILE), {**FORM, "content-encoding": "gzip"}),
+        ("Idempotency-Key: is not taken", form(FILE), {**FORM, "idempotency-key": "once"}),
         ("the form is malformed", b"nothing of the kind", FORM),
         ("the form is cut off", b"", FORM),
         ("the form is cut off", FILE, FORM),
