@@ -138,7 +138,12 @@ class MemoryDirectories(Unobserved):
             await mirror.store()
 
     def tend(self) -> None:
-        """Tries again what could not be stored when its hand ended. Called from time to time."""
+        """Tries again what could not be stored when its hand ended, and looks at what goes on
+        behind calls. Called from time to time.
+        """
+        for found in self._followed.values():
+            if not found.calls and not found.mirror.busy:
+                self._tasks.create_task(found.mirror.glance(), name="memory")
         for where, mirror in list(self._left.items()):
             if self._workspaces.find(where) is None:
                 if mirror.pending:

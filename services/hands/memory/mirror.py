@@ -103,6 +103,10 @@ class Mirror:
         """Stores what has changed in the directories."""
         await self._sync(pulls=False, pushes=True)
 
+    async def glance(self) -> None:
+        """Stores what has changed between calls, and is at rest."""
+        await self._sync(pulls=False, pushes=True, settled=True)
+
     async def close(self) -> None:
         """Notes that nothing is left to be stored, if so; nothing may write there any more."""
         async with self._lock:

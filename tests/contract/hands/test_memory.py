@@ -13,6 +13,7 @@ from chassis.ids import new_id
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.domain.mounts import MountedStore, Mounts
 from services.hands.domain.recipe import Recipe
+from services.hands.memory.attendant import MemoryDirectories
 from tests.doubles.hands_stack import HandsStack, Sandboxes, chosen, text
 from tests.doubles.memory_world import MemoryWorld, Watched, memory_world
 from tests.doubles.registry_memory import HOME
@@ -181,3 +182,18 @@ async def test_what_is_left_behind_is_stored_when_the_session_lets_go(
     sessions.client.cut = False
     await sessions.hands.executor.release("sesn_1")
     assert await sessions.world.has(notes) == {"/late": "x\n"}
+
+
+async def test_what_goes_on_behind_calls_is_stored(sessions: Sessions, notes: str) -> None:
+    await sessions.bash(
+        "sesn_1",
+        "(until [ -e /workspace/go ]; do sleep 0.02; done; "
+        "echo x > /mnt/memory/notes/later) & sleep 0; touch /workspace/go",
+    )
+    [memory] = [one for one in sessions.hands.pool.attendants if isinstance(one, MemoryDirectories)]
+
+    async def stored() -> bool:
+        memory.tend()
+        return "/later" in await sessions.world.has(notes)
+
+    await until(stored, "it was not stored")
