@@ -50,6 +50,7 @@ from services.hands.remote.outside import Outside
 from services.hands.remote.spilling import Spilling
 from services.hands.rpc import HandsRpc
 from services.session.clients.brain import BrainClient
+from services.session.clients.files import Files
 from services.session.clients.hands import HandsClient
 from services.session.clients.registry import Registry
 from services.session.clients.vaults import Vaults
@@ -118,7 +119,7 @@ class SessionProcess:
                 leases=leases,
                 registry=Registry(channel("registry")),
                 vaults=Vaults(None),
-                files=cast("Any", None),
+                files=Files(channel("registry"), cast("Any", world.disk.loop)),
                 memory_stores=cast("Any", None),
                 models=world.models,
                 cursors=Cursors(b"simulated"),
