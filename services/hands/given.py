@@ -17,6 +17,7 @@ from services.hands.skills.mounted import AgentSkills
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from chassis.clock import Clock
@@ -62,6 +63,7 @@ class Given:
         self._workspaces = workspaces
         self._tasks = tasks
         self._clock = clock
+        self._bringers: list[Callable[[], Awaitable[None]]] = []
 
     def told(self, lifecycle: Lifecycle) -> Lifecycle:
         """Whom the pool tells what happens to hands: these, and who keeps workspaces."""
@@ -70,8 +72,9 @@ class Given:
     async def equip(self, pool: Pool) -> None:
         """Has a pool's hands be given what sessions mount, and begins to publish."""
         given = pool, self._workspaces, self._tasks, self._clock
-        uploads, skills = self._kinds
-        pool.pieces += [Bringer(uploads, *given), Bringer(skills, *given), self.memory]
+        uploads, skills = Bringer(self._kinds[0], *given), Bringer(self._kinds[1], *given)
+        self._bringers = [uploads.close, skills.close]
+        pool.pieces += [uploads, skills, self.memory]
         pool.attendants += [
             self.memory,
             FoundSkills(pool, self._workspaces),
@@ -86,5 +89,7 @@ class Given:
 
     async def close(self) -> None:
         """Ends what goes on, as far as there is time for it. Every hand has ended before."""
+        for close in self._bringers:
+            await close()
         await self.publisher.close()
         await self.memory.close()

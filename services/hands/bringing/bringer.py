@@ -30,6 +30,8 @@ WAIT_SECONDS: Final = 45.0
 less than a brain gives either."""
 _LOOK_AGAIN_SECONDS: Final = 5.0
 _AT_ONCE: Final = 4
+_TOLD: Final = 10
+"""Things that are named, of many that are missing."""
 
 T = TypeVar("T")
 
@@ -116,6 +118,7 @@ class Bringer(Generic[T]):
         self._ledger = Ledger(kind.part)
         self._numbers = itertools.count()
         self._addresses: set[str] = set()
+        self._running: set[asyncio.Task[None]] = set()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._states: WeakKeyDictionary[Hand, _State[T]] = WeakKeyDictionary()
 
@@ -144,6 +147,8 @@ class Bringer(Generic[T]):
                 work = self._work(where, hand, state, mounts)
                 name = f"bring {self._kind.part} {where}"
                 state.under_way = self._tasks.create_task(work, name=name)
+                self._running.add(state.under_way)
+                state.under_way.add_done_callback(self._running.discard)
             left = until - self._clock.monotonic()
             await asyncio.wait((state.under_way,), timeout=max(0.0, left))
             if state.under_way is not None:
@@ -153,6 +158,14 @@ class Bringer(Generic[T]):
     def busy(self, where: str) -> bool:
         """Whether anything is being brought into the hand at an address."""
         return where in self._addresses
+
+    async def close(self) -> None:
+        """Ends what is under way; the next process begins it anew."""
+        running = [*self._running]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
 
     def _of(self, where: str, hand: Hand) -> _State[T]:
         state, session_id = self._states.get(hand), session_of(where)
@@ -224,6 +237,9 @@ class Bringer(Generic[T]):
             missing = dict.fromkeys((kind.path(item) for item in new), "")
             await asyncio.to_thread(self._note, root, missing | there)
         state.there = there
+        if len(errors) > _TOLD:
+            more = f"{len(errors) - _TOLD} more {kind.part} are missing; the first ones are named"
+            errors[_TOLD:] = [_error(more)]
         return errors
 
     async def _one(self, item: T, session_id: str, workspace_id: str, root: Path) -> None:

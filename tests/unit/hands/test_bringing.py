@@ -207,6 +207,29 @@ async def test_few_are_brought_at_once_and_callers_share_the_work(stage: Stage) 
     assert stage.kind.most_at_once == 4
 
 
+async def test_many_that_are_missing_are_not_told_one_by_one(stage: Stage) -> None:
+    wanted = given(**{f"f{number}": f"p{number}" for number in range(30)})
+    away = NotBrought("the registry is away", away=True)
+    stage.kind.fail = dict.fromkeys((file.file_id for file in wanted.files), away)
+    hand = await stage.furnish(wanted)
+    assert len(hand.problems) == 11
+    assert "20 more uploads are missing" in hand.problems[-1].message
+
+
+async def test_service_that_stops_ends_what_is_under_way(stage: Stage) -> None:
+    stage.new_process(wait_seconds=0.05)
+    stage.kind.gate = asyncio.Event()
+    await stage.furnish(given(f1="a"))
+    await stage.bringer.close()
+    assert not stage.world.pool.furnishing(WHERE)
+    stage.kind.gate = None
+    await stage.another_hand()
+    stage.new_process()
+    await stage.furnish(given(f1="a"))
+    assert stage.there() == {"a": "f1"}
+    assert stage.beside() == {".uploads.json"}
+
+
 async def test_receiver_of_a_hand_has_what_it_is_given_itself(stage: Stage) -> None:
     hand = await stage.furnish(given(f1="a"))
     world = stage.world
