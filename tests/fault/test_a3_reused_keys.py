@@ -11,6 +11,7 @@ import httpx2
 import pytest
 from anthropic import Anthropic
 
+from tests.fault import given
 from tests.fault.repeating import Ground, Sender, ground_on, made_whole
 from tests.fault.workers import a_key, polled, self_hosted
 
@@ -72,6 +73,7 @@ SAMPLES: dict[str, Callable[[Ground], tuple[str, Any] | tuple[str, Any, str]]] =
         *polled(ground, acknowledged=True), "heartbeat?expected_last_heartbeat=NO_HEARTBEAT"
     ),
     f"POST {ITEM}/stop": lambda ground: of_item(*polled(ground, acknowledged=True), "stop"),
+    **given.SAMPLES,
 }
 """A request that works once, for every route that takes a key, with whose it is if not an API
 key's. Making a key is apart: its answer is not the same again."""
