@@ -42,11 +42,11 @@ class ResourceRpc(ResourceServiceServicer):
         found, cursors = await self._of(request.session_id), self._parts.cursors
         scope, begin = ("resources", request.session_id), 0
         if request.HasField("page"):
-            begin = int(cursors.open(scope, request.page)[0] or 0)
+            begin = kinds.behind(found, *cursors.open(scope, request.page))
         end = begin + request.limit if request.HasField("limit") else len(found)
         response = pb.ListSessionResourcesResponse(data=found[begin:end])
         if end < len(found):
-            response.next_page = cursors.seal(scope, [end])
+            response.next_page = cursors.seal(scope, [end, kinds.name(found[end - 1])])
         return response
 
     async def GetSessionResource(

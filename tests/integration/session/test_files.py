@@ -165,6 +165,22 @@ async def test_a_file_is_added_to_a_session_that_exists(service):
     assert added.file.file_id in service.files.of(session.id)
 
 
+@pytest.mark.parametrize("gone", [(), (0,), (1,), (3,)])
+async def test_a_list_leaves_nothing_out_when_a_file_is_taken_away_between_its_pages(service, gone):
+    given = [file(), file(mount_path="a"), attached(), file(mount_path="b"), file(mount_path="c")]
+    session = await service.create(resources=given)
+    request = pb.ListSessionResourcesRequest(session_id=session.id, limit=2)
+    first = await service.resources.ListSessionResources(request)
+    for index in gone:
+        resource_id = session.resources[index].file.id
+        await service.resources.DeleteSessionResource(taking(session, resource_id))
+    request.page, request.limit = first.next_page, 10
+    rest = await service.resources.ListSessionResources(request)
+    left = [one for index, one in enumerate(session.resources) if index not in gone]
+    assert list(rest.data) == [one for one in left if one not in first.data]
+    assert not rest.HasField("next_page")
+
+
 @pytest.mark.parametrize(
     ("asked", "path", "status"),
     [

@@ -10,7 +10,7 @@ from services.session.domain.admission import refuse
 from services.session.domain.log import timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from drover.environment.v1 import environment_pb2
 
@@ -40,6 +40,24 @@ def find(resources: Iterable[pb.SessionResource], resource_id: str) -> pb.Sessio
         if (one := identified(resource)) is not None and one.id == resource_id:
             return resource
     raise DroverError(Reason.NOT_FOUND, f"resource {resource_id} not found")
+
+
+def name(resource: pb.SessionResource) -> str:
+    """What no other resource of its session is called."""
+    one = identified(resource)
+    return resource.memory_store.memory_store_id if one is None else one.id
+
+
+def behind(resources: Sequence[pb.SessionResource], *place: str | int | None) -> int:
+    """Where a list goes on behind a place: the number of what came before, and the last one's name.
+
+    What was taken away meanwhile leaves nothing out.
+    """
+    number, last = int(place[0] or 0), place[1] if len(place) > 1 else None
+    for index, resource in enumerate(resources):
+        if name(resource) == last:
+            return index + 1
+    return number if last is None else max(0, number - 1)
 
 
 def repositories(resources: Iterable[pb.SessionResource]) -> list[pb.GithubRepositoryResource]:
