@@ -85,6 +85,14 @@ async def test_a_file_is_given_back_as_it_came(files: Any, settings: RegistrySet
     assert len(kept(settings)) == 1
 
 
+async def test_what_is_said_behind_the_bytes_is_when_they_expire(files: Any) -> None:
+    late = pb.FileHeader(filename="other", expires_in_seconds=3_600)
+    end = pb.UploadFileRequest(header=late), pb.UploadFileRequest(complete=True)
+    made = (await files.UploadFile([*parts(b"x", end=False), *end])).file
+    assert made.filename == "a.txt"
+    assert made.expires_at.seconds - made.created_at.seconds == 3_600
+
+
 async def test_only_what_sessions_made_is_downloaded(files: Any) -> None:
     uploaded = await upload(files, b"x")
     error = await refused(content(files.DownloadFile(pb.DownloadFileRequest(file_id=uploaded.id))))
