@@ -21,6 +21,10 @@ from tests.doubles.registry_memory import HOME
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+# How a directory follows its store is the same for every kind of sandbox.
+local_alone = pytest.mark.parametrize("sessions", ["local"], indirect=True)
+
+
 class Sessions:
     """Sandboxes of sessions that have one store to write to and one to read."""
 
@@ -111,6 +115,7 @@ async def test_what_is_read_only_cannot_be_written(sessions: Sessions, notes: st
     assert await sessions.world.has(notes) == {}
 
 
+@local_alone
 async def test_what_is_not_stored_makes_the_call_an_error_once(
     sessions: Sessions, notes: str
 ) -> None:
@@ -123,6 +128,7 @@ async def test_what_is_not_stored_makes_the_call_an_error_once(
     assert await sessions.world.has(notes) == {}
 
 
+@local_alone
 async def test_a_call_that_runs_sees_changes_and_its_own_are_seen(
     sessions: Sessions, notes: str
 ) -> None:
@@ -141,12 +147,14 @@ async def test_a_call_that_runs_sees_changes_and_its_own_are_seen(
         assert "told" in await call
 
 
+@local_alone
 async def test_hands_of_one_session_see_each_other(sessions: Sessions, notes: str) -> None:
     await sessions.bash("sesn_1", "echo hello > /mnt/memory/notes/a", name="other")
     assert "hello" in await sessions.bash("sesn_1", "cat /mnt/memory/notes/a")
     assert await sessions.world.has(notes) == {"/a": "hello\n"}
 
 
+@local_alone
 async def test_what_a_sandbox_wrote_that_died_is_stored_and_told_next(
     sessions: Sessions, notes: str
 ) -> None:
@@ -169,6 +177,7 @@ async def test_what_a_sandbox_wrote_that_died_is_stored_and_told_next(
     assert "link is not stored: it is a symbolic link" in text(result)
 
 
+@local_alone
 async def test_what_is_left_behind_is_stored_when_the_session_lets_go(
     sessions: Sessions, notes: str
 ) -> None:
@@ -184,6 +193,7 @@ async def test_what_is_left_behind_is_stored_when_the_session_lets_go(
     assert await sessions.world.has(notes) == {"/late": "x\n"}
 
 
+@local_alone
 async def test_what_goes_on_behind_calls_is_stored(sessions: Sessions, notes: str) -> None:
     await sessions.bash(
         "sesn_1",
