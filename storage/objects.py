@@ -71,9 +71,9 @@ def open_objects(
 ) -> Objects:
     """The store at `file:///directory` or `s3://bucket/prefix`; asks it nothing yet.
 
-    `piece`, `SMALLEST_PIECE` or more, bounds the memory that each upload and each reading takes.
-    S3's endpoint, region and credentials come from `environment`, by their usual names (`AWS_…`).
-    Raises `CannotStartError`.
+    `piece` bounds the memory that each upload and each reading takes; of a bucket it is
+    `SMALLEST_PIECE` at the least. S3's endpoint, region and credentials come from `environment`,
+    by their usual names (`AWS_…`). Raises `CannotStartError`.
     """
     parts = urlsplit(url)
     if parts.query or parts.fragment or "@" in parts.netloc:
@@ -82,7 +82,8 @@ def open_objects(
         return _directory(Path(unquote(parts.path)), piece)
     if parts.scheme == "s3" and _BUCKET.fullmatch(parts.netloc):
         given = os.environ if environment is None else environment
-        return _bucket(parts.netloc, unquote(parts.path).strip("/"), given, piece)
+        prefix = unquote(parts.path).strip("/")
+        return _bucket(parts.netloc, prefix, given, max(piece, SMALLEST_PIECE))
     raise CannotStartError("a store's URL must be file:///directory or s3://bucket/prefix")
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pydantic import Field
 
 from chassis.errors import CannotStartError
 from chassis.settings import Settings
 from services.registry.domain.files.file import Limits
-from storage.objects import SMALLEST_PIECE, open_objects
+from storage.objects import open_objects
 
 if TYPE_CHECKING:
     from storage.objects import Objects
 
 SETTING = "DROVER_FILES_URL"
+
+_PIECE: Final = 1024 * 1024
+"""Of a file, a few are in memory for each that comes or goes."""
 
 
 class FileOptions(Settings):
@@ -43,7 +46,7 @@ class FileOptions(Settings):
         """Where the bytes lie. Raises `CannotStartError`, which names the setting."""
         url = self.files_url or (self.data_dir.resolve() / "files").as_uri()
         try:
-            return open_objects(url, piece=SMALLEST_PIECE)
+            return open_objects(url, piece=_PIECE)
         except CannotStartError as error:
             raise CannotStartError(f"{SETTING}: {error}") from error
 
