@@ -50,6 +50,15 @@ def test_a_piece_of_a_file_is_passed_on_at_once() -> None:
     assert reader.feed(b"x" * 100_000) == [b"x" * 100_000]
 
 
+def test_what_nearly_ends_a_file_all_the_time_is_refused() -> None:
+    reader = FormReader("multipart/form-data; boundary=b", {"file"})
+    reader.feed(b"--b\r\ncontent-disposition: form-data; name=file\r\n\r\n")
+    near = b"\r\n--bX" * form.MAX_PARTS
+    assert reader.feed(near) == [near]
+    with pytest.raises(DroverError, match="a form has at most"):
+        reader.feed(near)
+
+
 def test_a_form_without_end_is_refused_at_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(form, "MAX_PARTS", 3)
     part = b"--b\r\ncontent-disposition: form-data; name=file\r\n\r\n\r\n"
