@@ -55,7 +55,7 @@ _ERROR: Schema = {
                 },
                 "message": {"type": "string"},
                 **{
-                    told: {"type": ["string", "null"]}
+                    told: {"anyOf": [{"type": "string"}, {"type": "null"}]}
                     for told in errors.MEMORY_CONFLICTS["memory_path_conflict_error"]
                 },
                 "details": {
