@@ -32,12 +32,23 @@ class MemoryFiles:
     def foresee_files(self, ref, file_id=""):
         self._note(ref, file_id, foreseen=True, due_at=self._now + FORESEEN_MICROS)
 
-    def keep_files(self, ref, file_id=""):
+    def _foreseen(self, ref, file_id):
         for number, kept in self._tables.files.items():
             if kept.foreseen and (kept.release.ref, kept.release.file_id) == (ref, file_id):
-                del self._tables.files[number]
-                return
-        raise too_late(ref)
+                return number
+        return None
+
+    def keep_files(self, ref, file_id=""):
+        if (number := self._foreseen(ref, file_id)) is None:
+            raise too_late(ref)
+        del self._tables.files[number]
+
+    def hasten_files(self, ref, file_id=""):
+        if (number := self._foreseen(ref, file_id)) is None:
+            return False
+        kept = self._tables.files[number]
+        self._tables.files[number] = dataclasses.replace(kept, due_at=self._now)
+        return True
 
     def release_files(self, ref, file_id=""):
         self._note(ref, file_id, foreseen=False, due_at=self._now)

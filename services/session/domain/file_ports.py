@@ -46,6 +46,10 @@ class FileTransaction(WithdrawFiles, Protocol):
         """Notes that a file is deleted in `FORESEEN_MICROS`, unless that is withdrawn."""
         ...
 
+    def hasten_files(self, ref: SessionRef, file_id: str = "") -> bool:
+        """Has a deletion that was foreseen come due now; whether it was not withdrawn."""
+        ...
+
     def release_files(self, ref: SessionRef, file_id: str = "") -> None:
         """Notes that a file must be deleted."""
         ...

@@ -15,6 +15,7 @@ from drover.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from services.session.domain import fork, view
 from services.session.domain.lifecycle import Snapshot
 from services.session.domain.resources import kinds
+from services.session.rpc.giving import giving
 from services.session.rpc.once import Once
 from services.session.rpc.parts import ref
 
@@ -46,12 +47,9 @@ class ForkRpc(SessionServiceServicer):
         # As with a new session: what comes of a fork that fails is swept away.
         repositories = [one.id for one in kinds.repositories(planned.details.resources)]
         await parts.vaults.copy(source.session_id, planned.state.id, repositories)
-        if planned.copies:
-            made = planned.state.ref
-            await parts.store.write(lambda tx: tx.foresee_files(made))
-            await parts.files.copy_rest(made.session_id, planned.copies)
         try:
-            answer = await self._fork(_Step(planned, call, parts.ids))
+            async with giving(parts, planned.state.ref, planned.copies, some=True):
+                answer = await self._fork(_Step(planned, call, parts.ids))
         except _ForkedBeforeError as before:
             call.tell()
             return before.answer

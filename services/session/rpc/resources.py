@@ -15,6 +15,7 @@ from services.session.domain import lifecycle
 from services.session.domain.admission import check_open
 from services.session.domain.ports import About
 from services.session.domain.resources import files, kinds, repositories
+from services.session.rpc.giving import giving
 from services.session.rpc.once import Once
 from services.session.rpc.parts import ref
 
@@ -112,12 +113,7 @@ class ResourceRpc(ResourceServiceServicer):
             files.check_room(snapshot.details.resources, added.file)
             return snapshot
 
-        def foresee(tx: Transaction) -> None:
-            check(tx)
-            tx.foresee_files(session, copy.copy_id)
-
-        await parts.store.write(foresee, about=About(session))
-        await parts.files.copy(request.session_id, [copy])
+        await parts.store.read(check)
 
         def write(tx: Transaction) -> tuple[pb.AddSessionResourceResponse, News | None]:
             snapshot = check(tx)
@@ -128,7 +124,8 @@ class ResourceRpc(ResourceServiceServicer):
             tx.save_details(request.session_id, details)
             return pb.AddSessionResourceResponse(resource=added), None
 
-        answer, new = await call.commit(write, about=About(session))
+        async with giving(parts, session, [copy], file_id=copy.copy_id):
+            answer, new = await call.commit(write, about=About(session))
         if new:
             _log.info("file_added", session_id=request.session_id, file_id=copy.copy_id)
         return answer

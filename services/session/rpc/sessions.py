@@ -22,6 +22,7 @@ from services.session.domain.resources.given import accept
 from services.session.domain.session import SessionDetails, SessionRef
 from services.session.domain.support import check_environment
 from services.session.domain.web_domains import check_web_domains
+from services.session.rpc.giving import giving
 from services.session.rpc.once import Once
 from services.session.rpc.parts import ref
 
@@ -75,13 +76,6 @@ class SessionsRpc(SessionServiceServicer):
         await parts.files.check(shown)
         if given.stores:
             given.fill(await parts.memory_stores.known(given.stores))
-        # First, so that no session is without its files and secrets; those of one that never came
-        # to be are swept away.
-        if given.copies:
-            made = SessionRef(workspace_id, session_id)
-            await parts.store.write(lambda tx: tx.foresee_files(made))
-            await parts.files.copy(session_id, given.copies)
-        await parts.vaults.put(session_id, given.tokens)
 
         def create(tx: Transaction) -> tuple[pb.CreateSessionResponse, News]:
             snapshot, news = lifecycle.create(
@@ -94,7 +88,11 @@ class SessionsRpc(SessionServiceServicer):
             )
             return pb.CreateSessionResponse(session=view.session(snapshot)), news
 
-        answer, new = await call.commit(create)
+        # Files and secrets first, so that no session is without them; those of one that never came
+        # to be are swept away.
+        async with giving(parts, SessionRef(workspace_id, session_id), given.copies):
+            await parts.vaults.put(session_id, given.tokens)
+            answer, new = await call.commit(create)
         if new:
             _log.info("session_created", session_id=answer.session.id)
         return answer

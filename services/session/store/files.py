@@ -20,14 +20,14 @@ FileReleaseRow = tuple[SessionRef, str, bool, int]
 
 _of = file_releases.c
 _INSERT = insert(file_releases)
-_WITHDRAW = delete(file_releases).where(
-    and_(
-        _of.session_id == bindparam("session"),
-        _of.workspace_id == bindparam("workspace"),
-        _of.file_id == bindparam("file"),
-        _of.foreseen,
-    )
+_FORESEEN = and_(
+    _of.session_id == bindparam("session"),
+    _of.workspace_id == bindparam("workspace"),
+    _of.file_id == bindparam("file"),
+    _of.foreseen,
 )
+_WITHDRAW = delete(file_releases).where(_FORESEEN)
+_HASTEN = update(file_releases).where(_FORESEEN).values(due_at=bindparam("due"))
 _DUE = (
     select(_of.id, _of.workspace_id, _of.session_id, _of.file_id, _of.attempts)
     .where(_of.due_at <= bindparam("now"))
@@ -65,8 +65,13 @@ def add(connection: Connection, new: Iterable[FileReleaseRow]) -> None:
 
 def withdraw(connection: Connection, ref: SessionRef, file_id: str) -> bool:
     """Strikes off a deletion that was foreseen; whether it could be."""
-    named = {"session": ref.session_id, "workspace": ref.workspace_id, "file": file_id}
-    return bool(connection.execute(_WITHDRAW, named).rowcount)
+    return bool(connection.execute(_WITHDRAW, _named(ref, file_id)).rowcount)
+
+
+def hasten(connection: Connection, ref: SessionRef, file_id: str, now: int) -> bool:
+    """Has a deletion that was foreseen come due; whether there is one."""
+    named = _named(ref, file_id) | {"due": now}
+    return bool(connection.execute(_HASTEN, named).rowcount)
 
 
 def lease(connection: Connection, now: int, limit: int, until: int) -> list[FileRelease]:
@@ -88,3 +93,7 @@ def finish(connection: Connection, release_ids: Iterable[int]) -> None:
 def postpone(connection: Connection, release_id: int, due_at: int) -> None:
     """Has a deletion tried again at its time."""
     connection.execute(_POSTPONE, {"release": release_id, "due": due_at})
+
+
+def _named(ref: SessionRef, file_id: str) -> dict[str, object]:
+    return {"session": ref.session_id, "workspace": ref.workspace_id, "file": file_id}

@@ -29,6 +29,10 @@ class FilesPart(Part):
         if not files.withdraw(self._settled(), ref, file_id):
             raise too_late(ref)
 
+    def hasten_files(self, ref: SessionRef, file_id: str = "") -> bool:
+        """Has a deletion that was foreseen come due."""
+        return files.hasten(self._settled(), ref, file_id, self.now())
+
     def release_files(self, ref: SessionRef, file_id: str = "") -> None:
         """Notes that a file must be deleted."""
         self._writes.file_releases.append((ref, file_id, False, self.now()))

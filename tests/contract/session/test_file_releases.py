@@ -82,6 +82,16 @@ async def test_a_withdrawal_goes_with_the_transaction_that_it_is_of(store):
     assert await due(store) == [(REF, "")]
 
 
+async def test_what_is_foreseen_comes_due_when_that_is_hastened(store):
+    await store.write(lambda tx: [tx.foresee_files(REF), tx.foresee_files(REF, "file_1")])
+    assert await store.write(lambda tx: tx.hasten_files(REF))
+    assert await due(store) == [(REF, "")]
+    assert not await store.write(lambda tx: tx.hasten_files(REF))
+    await store.write(lambda tx: tx.keep_files(REF, "file_1"))
+    assert not await store.write(lambda tx: tx.hasten_files(REF, "file_1"))
+    assert await due(store) == [(REF, "")]
+
+
 async def test_a_step_of_a_copy_withdraws_too(store, clock):
     steps = copies_of(store, clock)
     await store.write(lambda tx: tx.foresee_files(REF))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from chassis.errors import Reason
@@ -13,7 +15,6 @@ from drover.session.v1 import resource_service_pb2 as pb
 from drover.session.v1 import session_pb2
 from drover.session.v1 import session_service_pb2 as sessions
 from drover.session.v1.resource_service_pb2_grpc import ResourceServiceStub
-from services.session.store import files_part
 from tests.doubles.request_keys import answered, named
 from tests.doubles.session_events import custom_result, custom_use, idle, message, running
 from tests.doubles.session_stack import TOKEN, refusal, running_service, until
@@ -131,17 +132,13 @@ async def test_workers_machines_have_memory_stores_only(service):
     assert service.files.asked == []
 
 
-async def test_files_are_gone_of_a_session_that_never_came_to_be(service, monkeypatch):
-    monkeypatch.setattr(files_part, "FORESEEN_MICROS", 0)
-    other = await service.create()
+async def test_files_are_gone_at_once_of_a_session_that_never_came_to_be(service):
     # Everything is copied, and then the session is refused as it is stored.
     error = await refusal(service.create(custom_result("call"), resources=[file()]))
     assert error.reason is Reason.INVALID_ARGUMENT
     assert "CopyFiles" in service.files.asked
-    # With the files of a session that was, the list is looked at.
-    await service.stub.DeleteSession(sessions.DeleteSessionRequest(session_id=other.id))
-    await until(lambda: service.files.asked.count("DeleteSessionFiles") == 2)
-    assert not any(one.scope.id for one in service.files.files.values())
+    await until(lambda: not any(one.scope.id for one in service.files.files.values()))
+    assert ("wrkspc_default", "file_1") in service.files.files
 
 
 async def test_sessions_are_listed_by_their_memory_store(service):
@@ -163,6 +160,16 @@ async def test_a_file_is_added_to_a_session_that_exists(service):
     assert added.file.created_at.seconds
     assert list((await service.get(session.id)).resources) == [*session.resources, added]
     assert added.file.file_id in service.files.of(session.id)
+
+
+async def test_of_an_addition_that_comes_many_times_at_once_one_copy_is_left(service):
+    session = await service.create()
+    add = service.resources.AddSessionResource
+    calls = [answered(add, adding(session, file()), named("k")) for _ in range(6)]
+    done = await asyncio.gather(*calls)
+    assert sum(not replayed for _, replayed in done) == 1
+    (kept,) = (await service.get(session.id)).resources
+    await until(lambda: service.files.of(session.id) == {kept.file.file_id})
 
 
 @pytest.mark.parametrize("gone", [(), (0,), (1,), (3,)])
@@ -206,6 +213,7 @@ async def test_a_request_that_is_repeated_adds_one_file_and_takes_one_away(servi
     first, _ = await answered(add, adding(session, file()), named("add"))
     assert await answered(add, adding(session, file()), named("add")) == (first, True)
     assert len((await service.get(session.id)).resources) == 1
+    assert len(service.files.of(session.id)) == 1
     request = taking(session, first.resource.file.id)
     gone, _ = await answered(take, request, named("take"))
     assert gone.id == first.resource.file.id
