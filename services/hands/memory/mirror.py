@@ -50,7 +50,6 @@ class Mirror:
         self._workspace_id = mounts.workspace_id
         self._stores = mounts.stores
         self._record: Record | None = None
-        self._inode = 0
         self._lock = asyncio.Lock()
         self._notices: list[Notice] = []
         self._pending = True
@@ -82,7 +81,8 @@ class Mirror:
     async def take_over(self, volume: Volume) -> None:
         """Goes on for another hand, over the same volume or one that was put in its place."""
         async with self._lock:
-            if volume.root.stat().st_ino != self._inode:
+            # A new one has no record yet; without its files it would seem that all were deleted.
+            if not await asyncio.to_thread(records.exists, volume.root):
                 self._record = None
             self._volume, self._pending = volume, True
 
@@ -139,7 +139,6 @@ class Mirror:
     async def _rounds(self, *, pulls: bool, pushes: bool, settled: bool) -> None:
         if self._record is None:
             self._record = await asyncio.to_thread(self._open)
-            self._inode = self._volume.root.stat().st_ino
         dirty, self._record.open = not self._record.open, True
         for attempt in range(_ROUNDS):
             if pulls:

@@ -45,6 +45,11 @@ class Record:
         return Mounts(self.workspace_id, stores=stores)
 
 
+def exists(root: Path) -> bool:
+    """Whether a volume has one."""
+    return (root / _NAME).exists()
+
+
 def read(root: Path) -> Record:
     """What is known of a volume; nothing of one that has no record. Raises `OSError`."""
     try:
