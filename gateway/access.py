@@ -159,16 +159,27 @@ class Access:
 
 
 def check_request(caller: Caller, message: Message) -> None:
-    """Raises PERMISSION_DENIED for events that are not a worker's to send."""
+    """Raises PERMISSION_DENIED for events that are not a worker's to send.
+
+    What a result shows it brings along: a file that it names could be anybody's in the workspace.
+    """
     if caller.kind == KEY_KIND_API or not isinstance(message, EmitEventsRequest):
         return
     for index, event in enumerate(message.events):
-        if event.WhichOneof("payload") not in _RESULTS:
+        kind = event.WhichOneof("payload") or ""
+        if kind not in _RESULTS:
             raise DroverError(
                 Reason.PERMISSION_DENIED,
                 f"events.{index}.type: {_NAMES[caller.kind]} may send only user.tool_result and "
                 "user.custom_tool_result",
             )
+        for place, block in enumerate(getattr(event, kind).content):
+            if block.image.source.HasField("file") or block.document.source.HasField("file"):
+                raise DroverError(
+                    Reason.PERMISSION_DENIED,
+                    f"events.{index}.content.{place}.source.type: {_NAMES[caller.kind]} may show "
+                    "no files by their ids; base64 is taken",
+                )
 
 
 def _check_kind(kind: KeyKind.ValueType, taken: Collection[KeyKind.ValueType]) -> None:

@@ -13,9 +13,11 @@ from drover.api.v1.annotations_pb2 import (
     KEY_KIND_WORK_ITEM,
     MethodRules,
 )
-from drover.session.v1.session_service_pb2 import GetSessionResponse
+from drover.event.v1.content_pb2 import ContentBlock
+from drover.session.v1.session_service_pb2 import EmitEventsRequest, GetSessionResponse
 from gateway import workers
-from gateway.access import kinds
+from gateway.access import check_request, kinds
+from gateway.auth import Caller
 from gateway.transcode.shape import ContractError
 from gateway.workers import Workers
 
@@ -56,3 +58,23 @@ async def test_no_more_sessions_are_remembered_than_there_is_room_for(
         with pytest.raises(DroverError):
             await known.environment_of("wrkspc_1", "gone")
     assert asked[-3:] == ["b", "gone", "gone"]
+
+
+@pytest.mark.parametrize("result", ["user_tool_result", "user_custom_tool_result"])
+@pytest.mark.parametrize("block", ["image", "document"])
+def test_workers_show_what_they_bring_and_no_file_of_the_workspace(result: str, block: str) -> None:
+    shown = ContentBlock(**{block: {"source": {"file": {"file_id": "file_1"}}}})  # type: ignore[arg-type]
+    brought = ContentBlock(
+        **{block: {"source": {"base64": {"data": "AA==", "media_type": "image/png"}}}}  # type: ignore[arg-type]
+    )
+
+    def request(*content: ContentBlock) -> EmitEventsRequest:
+        return EmitEventsRequest(events=[{result: {"content": content}}])  # type: ignore[list-item]
+
+    check_request(Caller("wrkspc_1", b""), request(brought, shown))
+    for kind in (KEY_KIND_ENVIRONMENT, KEY_KIND_WORK_ITEM):
+        worker = Caller("wrkspc_1", b"", kind)
+        check_request(worker, request(brought))
+        with pytest.raises(DroverError, match=r"events\.0\.content\.1\.source") as refused:
+            check_request(worker, request(brought, shown))
+        assert refused.value.reason is Reason.PERMISSION_DENIED
