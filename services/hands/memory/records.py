@@ -1,26 +1,27 @@
 """What is known of a volume's memory stores, kept beside its directories: no sandbox sees it.
 
 It is lost with the volume, and must be: without its files it would say that they were deleted. A
-process that dies leaves it whole. A machine that dies may leave it older than the files, which are
-then compared with the store.
+process that dies leaves it whole. A machine that dies may leave it and not the files, or those
+empty, and so it counts for no later start of the machine: the files are then compared with the
+store.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
 
 import orjson
 
 from services.hands.domain.memory.known import Fingerprint, Known, StoreState
 from services.hands.domain.mounts import MountedStore, Mounts
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 _NAME: Final = "memory.json"
 _FORMAT: Final = 1
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(slots=True)
@@ -64,6 +65,7 @@ def write(root: Path, record: Record) -> None:
     data = orjson.dumps(
         {
             "format": _FORMAT,
+            "boot": _boot(),
             "open": record.open,
             "read_only": record.read_only,
             "workspace_id": record.workspace_id,
@@ -74,6 +76,12 @@ def write(root: Path, record: Record) -> None:
     with open(descriptor, "wb") as file:  # noqa: PTH123  # a descriptor
         file.write(data)
     unfinished.rename(root / _NAME)
+
+
+@cache
+def _boot() -> str:
+    """Which start of the machine this is."""
+    return _BOOT.read_text().strip()
 
 
 def _told(state: StoreState) -> dict[str, Any]:
@@ -96,7 +104,11 @@ def _record(told: dict[str, Any]) -> Record:
     if told["format"] != _FORMAT:
         return Record()
     stores = {}
+    same_boot = told["boot"] == _boot()
     for slug, one in told["stores"].items():
+        if not same_boot:
+            stores[slug] = StoreState(one["id"])
+            continue
         memories = {
             path: Known(memory_id, sha256, here, None if seen is None else Fingerprint(*seen))
             for path, (memory_id, sha256, here, seen) in one["memories"].items()

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from services.hands.backends.port import Volume
 from services.hands.domain.memory.known import Scan
-from services.hands.memory import tree
+from services.hands.memory import records, tree
 from services.hands.memory.attendant import MemoryDirectories
 from services.hands.workspace import Workspaces
 from tests.doubles.memory_world import OWNER, MemoryWorld, Sandbox, Watched, memory_world
@@ -390,6 +390,23 @@ async def test_without_its_record_a_directory_does_not_overwrite_the_store(
     assert "a was changed in the store by somebody else" in told
     assert await world.has(store_id) == {"/same": "same", "/a": "one", "/b": "new"}
     assert sandbox.kept() == ["changed, from nobody knows what"]
+
+
+async def test_after_a_crash_of_the_machine_lost_files_are_no_changes(
+    world: MemoryWorld, store_id: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("/empty", "/gone", "/whole"):
+        await world.write(store_id, path, path)
+    await sandbox.fresh()
+    await sandbox.stored()
+    sandbox.write("/empty", "")
+    (sandbox.memory / "gone").unlink()
+    sandbox.restart()
+    monkeypatch.setattr(records, "_boot", lambda: "another")
+    [told] = await sandbox.fresh()
+    assert "/mnt/memory/notes/empty" in told
+    assert await world.has(store_id) == sandbox.files()
+    assert len(await world.history(store_id)) == 3
 
 
 async def test_a_directory_that_is_gone_is_filled_anew_and_deletes_nothing(
