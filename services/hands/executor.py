@@ -16,6 +16,7 @@ from services.hands.domain import execution, fence, handover, mounts, remote
 from services.hands.domain.address import address, session_of
 from services.hands.domain.recipe import DEFAULT
 from services.hands.domain.toolset import InputRefused, parse
+from services.hands.fencing import Fencing
 from services.hands.remote.outside import parse_outside
 from services.hands.under_way import Execution, Session, all_ended
 
@@ -48,6 +49,7 @@ class Executor:
         self._custody = custody
         self._tasks = tasks
         self._sessions: defaultdict[str, Session] = defaultdict(Session)
+        self._fencing = Fencing(journal, self._sessions, tasks)
         self._outside = outside
         self._calls = Calls(journal, pool, custody, outside)
 
@@ -63,10 +65,11 @@ class Executor:
         """The session's hand of that name, with what it is `given`, and whether it was there
         already.
 
-        Raises LEASE_LOST, RESOURCE_EXHAUSTED, ARCHIVED for a hand that was handed over, and
-        `BackendUnavailable`.
+        The generation may yet have to become durable: whatever has effects sees to that itself
+        (docs/adr/0027). Raises LEASE_LOST, RESOURCE_EXHAUSTED, ARCHIVED for a hand that was handed
+        over, and `BackendUnavailable`.
         """
-        await self._fence(session_id, generation)
+        kept = await self._fencing.admit(session_id, generation)
         session = self._sessions[session_id]
         self._custody.check_rests(session_id, name)
         where = address(session_id, name)
@@ -79,6 +82,8 @@ class Executor:
             fence.advance(session.generation, generation)
             async with self._pool.use(where, recipe) as hand:
                 await self._pool.furnish(where, hand, given, again=True)
+                if kept.done():
+                    kept.result()  # raises why it could not be kept
                 return hand, existing
         finally:
             session.provisions[name] -= 1
@@ -139,7 +144,7 @@ class Executor:
                     else parse_outside(destination, tool, text)
                 )
             except InputRefused as refusal:
-                await self._fence(session_id, generation)
+                await self._fencing.keep(session_id, generation)
                 return execution.not_run(str(refusal))
             if destination is None:
                 self._custody.check_rests(session_id, name)
@@ -155,7 +160,7 @@ class Executor:
             self._tasks.create_task(run, name=f"call {call_id}")
         else:
             under_way.generation = max(under_way.generation, generation)
-            await self._fence(session_id, generation)
+            await self._fencing.keep(session_id, generation)
         return under_way
 
     async def cancel(self, session_id: str, generation: int, call_ids: Sequence[str]) -> None:
@@ -187,7 +192,7 @@ class Executor:
 
     async def fence(self, session_id: str, generation: int) -> None:
         """Takes a generation, which may not be older than the newest seen. Raises LEASE_LOST."""
-        await self._fence(session_id, generation)
+        await self._fencing.keep(session_id, generation)
 
     async def release(
         self, session_id: str, name: str | None = None, *, purge: bool = False
@@ -296,13 +301,6 @@ class Executor:
             (wanted.session_id, generations.giver),
             (wanted.to_session_id, generations.receiver),
         ):
-            session = self._sessions[session_id]  # looked up now: it may be another one
-            session.generation = max(session.generation, generation)
-
-    async def _fence(self, session_id: str, generation: int) -> None:
-        highest = self._sessions[session_id].generation
-        if fence.advance(highest, generation) > highest or generation == 0:
-            await self._journal.fence(session_id, generation)
             session = self._sessions[session_id]  # looked up now: it may be another one
             session.generation = max(session.generation, generation)
 

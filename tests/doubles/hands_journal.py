@@ -8,7 +8,7 @@ from services.hands.domain import fence
 from services.hands.domain.execution import Begun, Record, Step, begin, cancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 
@@ -54,8 +54,12 @@ class MemoryJournal:
             tombstone = Record("", generation, starts=0, result=cancelled())
             self.calls.setdefault((session_id, call_id), tombstone)
 
-    async def fence(self, session_id: str, generation: int) -> None:
+    async def fence(
+        self, session_id: str, generation: int, taken: Callable[[], None] | None = None
+    ) -> None:
         self._advance(session_id, generation)
+        if taken is not None:
+            taken()
 
     async def end(self, session_id: str, generation: int) -> None:
         self._advance(session_id, generation + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from drover.hands.v1.hands_service_pb2 import ExecuteResponse
     from services.hands.domain.execution import Begun
@@ -39,8 +39,15 @@ class Journal(Protocol):
         """Records CANCELLED as the result of those calls that have no record at all."""
         ...
 
-    async def fence(self, session_id: str, generation: int) -> None:
-        """Only checks and advances the fence."""
+    async def fence(
+        self, session_id: str, generation: int, taken: Callable[[], None] | None = None
+    ) -> None:
+        """Only checks and advances the fence.
+
+        `taken` is called, on any thread and maybe more than once, when the generation is not
+        refused, while it holds off every other transaction of the session's, and before it is
+        durable.
+        """
         ...
 
     async def end(self, session_id: str, generation: int) -> None:

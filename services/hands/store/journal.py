@@ -12,7 +12,7 @@ from services.hands.domain.execution import Begun, Record, Step, begin, cancelle
 from services.hands.store import fences, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sqlalchemy import Connection
 
@@ -124,12 +124,18 @@ class SqlJournal:
 
         await self._database.write(write)
 
-    async def fence(self, session_id: str, generation: int) -> None:
-        """Only checks and advances the fence."""
+    async def fence(
+        self, session_id: str, generation: int, taken: Callable[[], None] | None = None
+    ) -> None:
+        """Only checks and advances the fence. `taken`: it will be, if the commit succeeds."""
         workspace = current_call().workspace_id
-        await self._database.write(
-            lambda connection: fences.advance(connection, session_id, generation, workspace)
-        )
+
+        def write(connection: Connection) -> None:
+            fences.advance(connection, session_id, generation, workspace)
+            if taken is not None:
+                taken()
+
+        await self._database.write(write)
 
     async def end(self, session_id: str, generation: int) -> None:
         """Takes nothing of `generation`, or of an older one, any more."""

@@ -20,6 +20,7 @@ from services.hands.store.schema import SCHEMA
 from storage import open_database
 from tests.doubles.databases import migrated
 from tests.doubles.hands_journal import MemoryJournal
+from tests.doubles.hands_waiting import eventually
 
 RESULT = execution.ran((), timedelta(seconds=1), is_error=False, cancelled=False)
 
@@ -142,6 +143,35 @@ async def test_every_request_with_a_generation_raises_the_fence(journal: Journal
     await journal.fence("s", 4)
     with pytest.raises(DroverError):
         await journal.cancel("s", 3, ["f"])
+
+
+async def test_what_is_begun_once_a_fence_is_told_taken_is_durable_after_it(
+    journal: Journal,
+) -> None:
+    loop, order = asyncio.get_running_loop(), []
+    begun: list[asyncio.Task[None]] = []
+
+    async def begin() -> None:
+        await journal.begin("s", "c", 5, "bash")
+        order.append("begun")
+
+    def taken() -> None:
+        loop.call_soon_threadsafe(lambda: begun.append(loop.create_task(begin())))
+        order.append("taken")
+
+    await journal.fence("s", 5, taken)
+    order.append("kept")
+    await eventually(lambda: len(order) == 3)
+    assert order == ["taken", "kept", "begun"]
+    await asyncio.gather(*begun)
+
+
+async def test_fence_that_is_refused_is_never_told_taken(journal: Journal) -> None:
+    await journal.fence("s", 5)
+    told: list[int] = []
+    with pytest.raises(DroverError) as refused:
+        await journal.fence("s", 4, lambda: told.append(4))
+    assert (refused.value.reason, told) == (Reason.LEASE_LOST, [])
 
 
 async def test_no_lease_passes_while_none_has_been_seen(journal: Journal) -> None:

@@ -79,7 +79,9 @@ class ProvisionRequest(_message.Message):
     generation: _builtins.int
     """The caller's lease generation. Older than the highest seen is refused with
     FAILED_PRECONDITION, reason LEASE_LOST. 0 means no lease: taken only while
-    none has been seen for the session.
+    none has been seen for the session. The answer does not wait until it is
+    durable: a generation that only a Provision has shown may be forgotten when
+    hands die. Whatever runs something, or ends it, is durable first.
     """
     hand: _builtins.str
     """The hand's name in the session. Empty is the session's own."""
