@@ -13,6 +13,7 @@ from cli.doctor import (
     cluster,
     databases,
     engine,
+    files,
     machine,
     processes,
     protections,
@@ -48,6 +49,7 @@ def examine(data: Path, port: int) -> list[Finding]:
         *databases.databases(data, os.environ),
         *vault.vault(data, port, os.environ),
         *checkpoints.checkpoints(os.environ),
+        *files.files(os.environ),
         *processes.settings(),
         *processes.unread(os.environ),
     ]

@@ -34,7 +34,8 @@ _SEARCH_KEY = "DROVER_SEARCH_API_KEY"
 # Of these, each process is given its own.
 _OWN = {_KEY, *VARIABLES, *_VAULT_KEYS, _SEARCH_KEY}
 _METRICS = "DROVER_METRICS_LISTEN"
-_HANDS, _CHECKPOINTS = "hands", "DROVER_HANDS_CHECKPOINTS"
+_HANDS = "hands"
+_STORES = {_HANDS: "DROVER_HANDS_CHECKPOINTS", "registry": "DROVER_FILES_URL"}
 _VAULT_PROXY, _OWN_ADDRESSES = "vault_proxy", "DROVER_EGRESS_OWN_ADDRESSES"
 
 
@@ -170,12 +171,12 @@ def _secrets_for(part: Part, environment: Mapping[str, str], key: Secret) -> dic
     if part.name == _VAULT_PROXY:
         names.extend((*_VAULT_KEYS, _SEARCH_KEY))
     own = {name: environment[name] for name in names if name in environment}
-    return own | (_store_access(environment) if part.name == _HANDS else {})
+    return own | _store_access(part, environment)
 
 
-def _store_access(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the hands need where workspaces are kept in a bucket."""
-    if not environment.get(_CHECKPOINTS, "").startswith("s3://"):
+def _store_access(part: Part, environment: Mapping[str, str]) -> dict[str, str]:
+    """What a process needs that keeps objects in a bucket."""
+    if not environment.get(_STORES.get(part.name, ""), "").startswith("s3://"):
         return {}
     return {
         name: value
