@@ -16,6 +16,7 @@ from typing import Any
 import httpx2
 from anthropic import Anthropic, DefaultHttpxClient
 
+from cli.launched import LaunchedStack
 from cli.stack.ports import LOOPBACK, choose, is_free
 from tests.doubles.docker_engine import Engine
 from tests.doubles.git_server import GitServer, running_git_server
@@ -204,6 +205,7 @@ def canary_stack(data: Path, peers: Path, engine: Engine | None) -> Iterator[Can
         with running_stack(
             data,
             brains=1,
+            launcher=LaunchedStack,  # its environments and its memory are searched
             DROVER_EGRESS_ALLOW_PRIVATE=opened,
             DROVER_EGRESS_CA_FILE=str(outside.ca_file),
             DROVER_GIT_HOSTS=f"git.corp={git.url}",

@@ -15,11 +15,12 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import IO, Final
 
 from cli.stack.order import MAX_DATAGRAM, Answer, Order
 from cli.stack.prctl import die_with_parent
@@ -36,6 +37,8 @@ class Forked:
     pid: int
     _handle: int
     """Its pidfd, which can be read once the process has ended."""
+    stdin: IO[bytes] | None = None
+    """What it reads the other end of, if it is attended: it is closed when this process ends."""
 
     def poll(self) -> int | None:
         """None while it runs. With what it ended, only its parent knows."""
@@ -47,9 +50,13 @@ class Forked:
             raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
         return 0
 
+    def send_signal(self, number: int) -> None:
+        """Signals it. It may have ended already."""
+        os.kill(self.pid, number)
+
     def kill(self) -> None:
         """SIGKILL. It may have ended already."""
-        os.kill(self.pid, signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
     def _ended(self, seconds: float | None) -> bool:
         waiting = select.poll()
@@ -76,19 +83,27 @@ class Warm:
                 start_new_session=True,
             )
 
-    def fork(self, order: Order) -> Forked:
-        """Has a process forked. Raises `RuntimeError` if its module cannot be imported."""
-        environment = order.sealed()
-        try:
+    def fork(self, order: Order, *, attended: bool = False) -> Forked:
+        """Has a process forked. Raises `RuntimeError` if its module cannot be imported.
+
+        Its standard input is empty, unless it is `attended`.
+        """
+        with ExitStack() as sent:
+            descriptors = [order.sealed()]
+            sent.callback(os.close, descriptors[0])
+            stdin = None
+            if attended:
+                theirs, ours = os.pipe()
+                descriptors.append(theirs)
+                sent.callback(os.close, theirs)
+                stdin = os.fdopen(ours, "wb")
             with self._lock:
-                socket.send_fds(self._channel, [order.encode()], [environment])
+                socket.send_fds(self._channel, [order.encode()], descriptors)
                 datagram, handles, _, _ = socket.recv_fds(self._channel, MAX_DATAGRAM, 1)
-        finally:
-            os.close(environment)
         answer = Answer.decode(datagram)
         if answer.error:
             raise RuntimeError(answer.error)
-        return Forked(answer.pid, handles[0])
+        return Forked(answer.pid, handles[0], stdin)
 
     def close(self) -> None:
         """Hangs up, which ends it and all that it has forked."""
@@ -108,7 +123,7 @@ def _serve(channel: socket.socket) -> tuple[Order, bool] | None:
     """Serves orders until nobody is left to give one: None. In a fork: its order."""
     us = os.getpid()
     while True:
-        datagram, environment, _, _ = socket.recv_fds(channel, MAX_DATAGRAM, 1)
+        datagram, descriptors, _, _ = socket.recv_fds(channel, MAX_DATAGRAM, 2)
         if not datagram:
             return None
         order = Order.decode(datagram)
@@ -116,7 +131,7 @@ def _serve(channel: socket.socket) -> tuple[Order, bool] | None:
             for module in (order.module, *order.imports):
                 importlib.import_module(module)
         except Exception as error:  # noqa: BLE001 - whatever a module raises is the answer
-            os.close(environment[0])
+            _close(descriptors)
             channel.send(Answer(error=f"{type(error).__name__}: {error}").encode())
             continue
         # A fork has the one thread that forked, and the locks of all others.
@@ -128,12 +143,20 @@ def _serve(channel: socket.socket) -> tuple[Order, bool] | None:
             die_with_parent(signal.SIGKILL)
             if os.getppid() != us:
                 os._exit(1)
-            return order.opened(environment[0]), alone
-        os.close(environment[0])
+            for attended in descriptors[1:]:
+                os.dup2(attended, 0)
+                os.close(attended)
+            return order.opened(descriptors[0]), alone
+        _close(descriptors)
         # It stays a zombie while we live: its pid is nobody else's, whoever signals it.
         handle = os.pidfd_open(pid)
         socket.send_fds(channel, [Answer(pid=pid).encode()], [handle])
         os.close(handle)
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def main() -> None:

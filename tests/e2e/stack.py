@@ -17,6 +17,7 @@ from anthropic import Anthropic, AsyncAnthropic
 
 from cli.launched import LaunchedStack
 from tests.doubles.messages_api import MessagesApi, running
+from tests.e2e.forked_stack import ForkedStack
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "drv_test_key"
@@ -168,8 +169,17 @@ def wait_for(condition: Callable[[], object], what: str, deadline: float) -> Non
 
 
 @contextmanager
-def running_stack(data: Path, *, brains: int = 2, **environment: str) -> Iterator[Stack]:
-    """Runs `drover up` over a scripted model for the length of the block."""
+def running_stack(
+    data: Path,
+    *,
+    brains: int = 2,
+    launcher: type[LaunchedStack] = ForkedStack,
+    **environment: str,
+) -> Iterator[Stack]:
+    """Runs `drover up` over a scripted model for the length of the block.
+
+    The `launcher` is `LaunchedStack` where it matters that the processes began as programs.
+    """
     inherited = {name: value for name, value in os.environ.items() if "ANTHROPIC" not in name}
     with running() as model:
         settings = {
@@ -178,5 +188,5 @@ def running_stack(data: Path, *, brains: int = 2, **environment: str) -> Iterato
             "DROVER_API_KEY": KEY,
         }
         told = {**inherited, **settings, **environment}
-        with LaunchedStack(data, brains=brains, environment=told) as launched:
+        with launcher(data, brains=brains, environment=told) as launched:
             yield Stack(launched.target.url, KEY, data, model)
