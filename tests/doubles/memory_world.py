@@ -38,7 +38,7 @@ class Watched:
     """The client, with what goes wrong on the way. `asked` names what was asked for.
 
     `before` is awaited before the next request of a name, `lost` are names of requests whose answer
-    does not come, and `cut` is whether nothing gets through.
+    does not come, `cut` is whether nothing gets through, and `hangs` whether nothing is answered.
     """
 
     def __init__(self, client: MemoryClient) -> None:
@@ -46,7 +46,7 @@ class Watched:
         self.asked: list[str] = []
         self.before: dict[str, Callable[[], Awaitable[object]]] = {}
         self.lost: set[str] = set()
-        self.cut = False
+        self.cut = self.hangs = False
 
     async def follow(self, stores: Sequence[tuple[str, int]]) -> Sequence[StoreChanges]:
         return await self._pass("follow", lambda: self._client.follow(stores))
@@ -74,6 +74,8 @@ class Watched:
 
     async def _pass(self, name: str, ask: Callable[[], Awaitable[T]]) -> T:
         self.asked.append(name)
+        if self.hangs:
+            raise DroverError(Reason.DEADLINE_EXCEEDED, "the registry did not answer in time")
         if self.cut:
             raise DroverError(Reason.UNAVAILABLE, "the registry is not available")
         if (first := self.before.pop(name, None)) is not None:

@@ -236,8 +236,9 @@ class Mirror:
         for slug, one in zip(writable, looked, strict=True):
             record.stores[slug].sent |= one.sent
         await asyncio.to_thread(records.write, self._volume.root, record)
-        now = asyncio.get_running_loop().time()
-        until = now if self._resting() else now + _PUSH_SECONDS
+        until = 0.0
+        if not self._resting():
+            until = asyncio.get_running_loop().time() + _PUSH_SECONDS
         overtaken, waiting = False, []
         for slug, one in zip(writable, looked, strict=True):
             state, place = record.stores[slug], f"/mnt/memory/{slug}"
@@ -271,9 +272,9 @@ class Mirror:
     def _failed(self, error: DroverError) -> None:
         if error.reason is Reason.DEADLINE_EXCEEDED:
             self._rest()
-        _log.info("memory_away", session_id=self._session_id, reason=error.reason)
         if not self._away:
             self._away = True
+            _log.info("memory_away", session_id=self._session_id, reason=error.reason)
             self._notices.append(words.unread())
 
     def _rest(self) -> None:

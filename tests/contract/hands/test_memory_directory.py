@@ -338,6 +338,24 @@ async def test_what_cannot_be_stored_waits_and_is_told_once(
     assert await sandbox.fresh() == []
 
 
+async def test_a_registry_that_does_not_answer_holds_up_one_call_and_not_the_next(
+    world: MemoryWorld, store_id: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await sandbox.fresh()
+    sandbox.client.asked.clear()
+    sandbox.client.hangs = True
+    sandbox.write("/a", "one")
+    sandbox.write("/b", "two")
+    assert len(await sandbox.fresh()) == 1
+    assert len(await sandbox.stored()) == 1
+    assert await sandbox.fresh() == await sandbox.stored() == []
+    assert sandbox.client.asked == ["follow"]
+    sandbox.client.hangs = False
+    monkeypatch.setattr("services.hands.memory.mirror.Mirror._resting", lambda _: False)
+    assert "what waited is stored" in (await sandbox.fresh())[0]
+    assert await world.has(store_id) == {"/a": "one", "/b": "two"}
+
+
 async def test_what_waited_is_stored_by_the_next_process(
     world: MemoryWorld, store_id: str, sandbox: Sandbox
 ) -> None:
