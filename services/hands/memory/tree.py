@@ -34,6 +34,8 @@ ENTER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 MAX_ENTRIES: Final = 5 * MAX_FILES
 """Files, directories and what else there is that are looked at."""
+_MOST_FILES: Final = MAX_FILES + 500
+"""So many that an agent which has made a few too many is told of each by the store."""
 _RECENT: Final = 50_000_000
 """Nanoseconds in which a second change may leave the same times: those are too coarse."""
 _KINDS: Final = {
@@ -97,7 +99,7 @@ def scan(root: int) -> Scan:
                 stack.pop().close()
                 continue
             entries += 1
-            if entries > MAX_ENTRIES or len(found.files) + len(found.odd) >= MAX_FILES:
+            if entries > MAX_ENTRIES or len(found.files) + len(found.odd) > _MOST_FILES:
                 found.whole = False
                 break
             with suppress(FileNotFoundError):
