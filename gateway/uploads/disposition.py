@@ -21,8 +21,10 @@ OCTETS: Final = "application/octet-stream"
 
 _TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _KIND: Final = re.compile(rb"[ \t]*form-data[ \t]*(?=;|$)", re.IGNORECASE)
+# Possessive: what has been read of a header is read once, however it goes on.
 _PARAMETER: Final = re.compile(
-    rb";[ \t]*(" + _TOKEN + rb')[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^;"]*))[ \t]*(?=;|$)',
+    rb";[ \t]*+(" + _TOKEN + rb"+"
+    rb')[ \t]*+=[ \t]*+(?:"((?:[^"\\]|\\.)*+)"[ \t]*+|([^;"]*+))(?=;|$)',
     re.DOTALL,
 )
 _ESCAPED: Final = re.compile(rb'\\(["\\])')

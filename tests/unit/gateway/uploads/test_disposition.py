@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +44,14 @@ def test_what_is_no_disposition_is_refused(
         return
     with pytest.raises(DroverError):
         told(disposition)
+
+
+@pytest.mark.parametrize("value", [b" " * 2000 + b'"', b'"' + b'\\"' * 1000, b";a=" * 700 + b'"'])
+def test_a_header_costs_no_more_than_its_length(value: bytes) -> None:
+    began = time.process_time()
+    with pytest.raises(DroverError):
+        told(b"form-data; name=" + value)
+    assert time.process_time() - began < 0.5
 
 
 @pytest.mark.parametrize(
