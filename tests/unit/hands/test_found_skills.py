@@ -1,0 +1,101 @@
+"""Who is told of the skills that lie in a workspace, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from drover.hands.v1.hands_service_pb2 import ExecuteResponse
+from services.hands.domain.repository import Repository
+from services.hands.skills.found import FoundSkills
+from tests.unit.hands.conftest import World
+
+REPOSITORIES = (Repository("sesrsc_1", "https://x/y", "/workspace/deep/repo"),)
+
+
+pytestmark = pytest.mark.usefixtures("found")
+
+
+@pytest.fixture
+def found(world: World) -> None:
+    world.pool.attendants.append(FoundSkills(world.pool, world.workspaces))
+
+
+def skill(world: World, place: str, where: str = "sesn_1") -> Path:
+    folder = world.directory / "workspaces" / where / "workspace" / place / ".claude/skills/mine"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\ndescription: Mine.\n---\n")
+    return folder
+
+
+def ask(world: World, call_id: str) -> asyncio.Task[ExecuteResponse]:
+    call = world.executor.execute("sesn_1", call_id, 1, "bash", json.dumps({"command": "x"}))
+    return asyncio.create_task(call)
+
+
+async def answered(world: World, call_id: str, sandbox: int = -1) -> list[str]:
+    asked = ask(world, call_id)
+    async with asyncio.timeout(5):
+        while not world.backend.launched:
+            await world.backend.starting.wait()
+            await asyncio.sleep(0)
+        agent = world.backend.launched[sandbox]
+        agent.answer(await agent.frames.get())
+        return [one.path for one in (await asked).found_skills]
+
+
+async def test_a_new_workspace_without_repositories_is_not_looked_at(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        pytest.fail("it was looked at")
+
+    monkeypatch.setattr("services.hands.skills.found._untold", never)
+    assert await answered(world, "c1") == []
+
+
+async def test_skills_of_repositories_are_told_with_the_first_call_wherever_they_are(
+    world: World,
+) -> None:
+    hand, _ = await world.executor.provision("sesn_1", 1)
+    access: Any = SimpleNamespace(
+        repositories=REPOSITORIES, settled=True, problems=(), close=lambda: None
+    )
+    hand.access = access
+    skill(world, "deep/repo")
+    told = ["/workspace/deep/repo/.claude/skills/mine/SKILL.md"]
+    assert await answered(world, "c1") == told
+    assert await answered(world, "c2") == []
+    replayed = await ask(world, "c1")
+    assert [one.path for one in replayed.found_skills] == told
+
+
+async def test_they_are_told_with_the_next_call_where_the_first_came_to_nothing(
+    world: World,
+) -> None:
+    await world.workspaces.make("sesn_1")
+    skill(world, "")
+    hand, _ = await world.executor.provision("sesn_1", 1)
+    asked = ask(world, "c1")
+    async with asyncio.timeout(5):
+        await world.backend.launched[0].frames.get()
+        await hand.kill("it was to be")
+        assert not (await asked).found_skills
+    await world.executor.provision("sesn_1", 1)
+    assert await answered(world, "c2", 1) == ["/workspace/.claude/skills/mine/SKILL.md"]
+    await world.pool.release("sesn_1")
+    await world.executor.provision("sesn_1", 1)
+    assert await answered(world, "c3", 2) == []
+
+
+async def test_no_more_are_told_than_a_prompt_may_hold(world: World) -> None:
+    await world.workspaces.make("sesn_1")
+    for number in range(60):
+        skill(world, f"r{number}")
+    await world.executor.provision("sesn_1", 1)
+    assert len(await answered(world, "c1")) == 50
