@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import json
 import os
 import select
 import signal
@@ -16,7 +17,7 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -28,6 +29,7 @@ from cli.stack.warm import become
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _START_SECONDS: Final = 30.0
+_ARGUMENTS: Final = "FORKED_WITH_ARGUMENTS"
 
 
 @dataclass(slots=True)
@@ -83,11 +85,14 @@ class Warm:
                 start_new_session=True,
             )
 
-    def fork(self, order: Order, *, attended: bool = False) -> Forked:
+    def fork(self, order: Order, *arguments: str, attended: bool = False) -> Forked:
         """Has a process forked. Raises `RuntimeError` if its module cannot be imported.
 
-        Its standard input is empty, unless it is `attended`.
+        Its environment is the order's alone, and its standard input empty unless it is `attended`.
         """
+        if arguments:
+            environment = order.environment | {_ARGUMENTS: json.dumps(arguments)}
+            order = replace(order, environment=environment)
         with ExitStack() as sent:
             descriptors = [order.sealed()]
             sent.callback(os.close, descriptors[0])
@@ -166,7 +171,9 @@ def main() -> None:
     if forked is not None:
         order, alone = forked
         os.environ.clear()
-        become(order, alone=alone)()
+        run = become(order, alone=alone)
+        sys.argv += json.loads(os.environ.pop(_ARGUMENTS, "[]"))
+        run()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import json
 import os
 import signal
 import sys
@@ -24,7 +23,6 @@ from cli.stack.order import Order
 from cli.stack.plan import Plan
 from tests.e2e.forked import warm
 
-_ARGUMENTS: Final = "FORKED_STACK_ARGUMENTS"
 _OF_INTERPRETERS: Final = ("PYTHON", "LD_", "MALLOC_")
 """How the names of variables begin that are read when a program starts, and never later."""
 _IMPORTS: Final = Plan.make(host="", port=0, brains=1, ports=range(5)).imports
@@ -43,16 +41,10 @@ class ForkedStack(LaunchedStack):
         self.data.mkdir(parents=True, exist_ok=True)
         output = self.data / "up.log"
         output.write_bytes(b"")
-        arguments = ("--data", self.data, "--port", self.port, "--attended", "--brains")
-        told = [*map(str, (*arguments, self.brains))]
-        order = Order(
-            "up",
-            __name__,
-            str(output),
-            environment | {_ARGUMENTS: json.dumps(told)},
-            ("cli.main", "cli.up", *_IMPORTS),
-        )
-        self._process = cast("Any", warm().fork(order, attended=True))
+        arguments = ["--data", str(self.data), "--port", str(self.port), "--attended", "--brains"]
+        order = Order("up", __name__, str(output), environment, ("cli.main", "cli.up", *_IMPORTS))
+        forked = warm().fork(order, "up", *arguments, str(self.brains), attended=True)
+        self._process = cast("Any", forked)
         try:
             self._await_ready(output)
         except BaseException:
@@ -67,7 +59,6 @@ def _interpreters(environment: Mapping[str, str]) -> dict[str, str]:
 
 def main() -> None:
     """What the fork runs."""
-    sys.argv = ["drover", "up", *json.loads(os.environ.pop(_ARGUMENTS))]
     os.posix_spawn = cast("Any", _spawn)
     importlib.import_module("cli.main").main()
 

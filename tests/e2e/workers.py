@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from anthropic import Anthropic
 
+from cli.stack.order import Order
+from cli.stack.plan import MODEL_CLIENT
 from tests.e2e.driving import MODEL, TOOLSET
-from tests.e2e.stack import BETA, ROOT, Stack
+from tests.e2e.forked import Forked, warm
+from tests.e2e.stack import BETA, Stack
+
+_IMPORTED_LATE: Final = (*MODEL_CLIENT, "anthropic.lib.tools.agent_toolset")
+"""What a worker imports when it has something to do."""
 
 
 @dataclass
@@ -28,7 +32,7 @@ class Desk:
     environment_id: str
     key: str
     folder: Path
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    processes: list[Forked] = field(default_factory=list)
 
     def session(self, *tools: Any, **more: Any) -> Any:
         """A session whose tools the workers run."""
@@ -39,7 +43,7 @@ class Desk:
             agent=agent.id, environment_id=self.environment_id, **more
         )
 
-    def worker(self, *, max_idle: float = 0.2) -> subprocess.Popen[bytes]:
+    def worker(self, *, max_idle: float = 0.2) -> Forked:
         """Starts a worker that polls."""
         return self._start({"ANTHROPIC_ENVIRONMENT_KEY": self.key}, f"--max-idle={max_idle}")
 
@@ -59,7 +63,7 @@ class Desk:
 
         return asyncio.run(claim())
 
-    def handed(self, item: Any) -> subprocess.Popen[bytes]:
+    def handed(self, item: Any) -> Forked:
         """Starts a worker for an item that was claimed, which has nothing but the item's secret."""
         given = {
             "ANTHROPIC_WORK_ID": item.id,
@@ -83,17 +87,16 @@ class Desk:
             item.id, environment_id=self.environment_id, extra_headers=headers, **more
         )
 
-    def _start(self, given: dict[str, str], *options: str) -> subprocess.Popen[bytes]:
+    def _start(self, given: dict[str, str], *options: str) -> Forked:
         inherited = {name: value for name, value in os.environ.items() if "ANTHROPIC" not in name}
-        command = [sys.executable, "-m", "tests.doubles.environment_worker", self.stack.url]
-        with (self.folder / "workers.log").open("ab") as log:
-            process = subprocess.Popen(
-                [*command, str(self.folder / "work"), *options],
-                env=inherited | given | {"ANTHROPIC_ENVIRONMENT_ID": self.environment_id},
-                cwd=ROOT,
-                stderr=log,
-                start_new_session=True,
-            )
+        order = Order(
+            "worker",
+            "tests.doubles.environment_worker",
+            str(self.folder / "workers.log"),
+            inherited | given | {"ANTHROPIC_ENVIRONMENT_ID": self.environment_id},
+            _IMPORTED_LATE,
+        )
+        process = warm().fork(order, self.stack.url, str(self.folder / "work"), *options)
         self.processes.append(process)
         return process
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from tests.doubles.messages_api import ToolUse, text, tools
 from tests.doubles.soak import limit, share
 from tests.e2e.driving import send, texts
+from tests.e2e.forked import Forked
 from tests.e2e.stack import Stack, running_stack
 from tests.e2e.workers import Desk, desk
 from tests.fault.jobs import CALL_SECONDS, Jobs
@@ -85,7 +85,7 @@ class Spree:
         return int(newest.read_text().split()[-1])
 
 
-def kill(worker: subprocess.Popen[bytes]) -> None:
+def kill(worker: Forked) -> None:
     os.kill(worker.pid, signal.SIGKILL)
     worker.wait()
 
