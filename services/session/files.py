@@ -48,6 +48,7 @@ class FileReleases:
         self._store = store
         self._files = files
         self._due = asyncio.Event()
+        self._away_until = 0.0
 
     def look(self) -> None:
         """Has the list looked at: something new is on it."""
@@ -71,8 +72,11 @@ class FileReleases:
                 self._due.clear()
 
     async def release_due(self) -> bool:
-        """Deletes every file whose time has come; false when the registry does not answer."""
-        away = False
+        """Deletes every file whose time has come; false while the registry does not answer.
+
+        That nothing is due, a moment after it did not, says nothing of it.
+        """
+        now, away = asyncio.get_running_loop().time, False
         while not away and (due := await self._lease()):
             done: list[int] = []
             later: list[tuple[int, int]] = []
@@ -86,7 +90,8 @@ class FileReleases:
                 else:
                     done.append(release.id)
             await self._note(done, later)
-        return not away
+            self._away_until = now() + 2 * _AWAY_SECONDS if away else 0.0
+        return now() >= self._away_until
 
     async def _lease(self) -> list[FileRelease]:
         return await self._store.write(lambda tx: tx.lease_file_releases(_BATCH, _LEASE_MICROS))

@@ -71,6 +71,7 @@ class HandReleases:
         self._files_due = files_due
         self._due = asyncio.Event()
         self._leased: dict[int, HandRelease] = {}
+        self._away_until = 0.0
 
     def hear(self, news: News) -> None:
         """Looks at the list when a session has ended."""
@@ -104,14 +105,20 @@ class HandReleases:
             self._due.clear()
 
     async def release_due(self) -> bool:
-        """Releases every hand whose time has come; false when the hands do not answer."""
+        """Releases every hand whose time has come; false while the hands do not answer.
+
+        That nothing is due, a moment after they did not, says nothing of them.
+        """
+        now = asyncio.get_running_loop().time
         while releases := await self._lease():
             for place, release in enumerate(releases):
                 if not await self._release(release):
                     # They are due as before: who waits for the whole batch would wait in vain.
                     await self._postpone(releases[place:], round(_AWAY_SECONDS * MICROS))
+                    self._away_until = now() + 2 * _AWAY_SECONDS
                     return False
-        return True
+                self._away_until = 0.0
+        return now() >= self._away_until
 
     async def _lease(self) -> Sequence[HandRelease]:
         """The next batch, this process's alone."""

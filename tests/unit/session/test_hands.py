@@ -85,6 +85,17 @@ async def test_hands_that_are_away_are_asked_once_whatever_is_due():
     assert due(world) == []
 
 
+async def test_hands_that_are_away_are_not_thought_back_when_nothing_is_due_yet():
+    world, hands = World(), Hands(Reason.UNAVAILABLE)
+    world.delete()
+    releases = HandReleases(world.store, hands)
+    assert not await releases.release_due()
+    assert not await releases.release_due()  # as when another session has ended meanwhile
+    assert len(hands.released) == 1
+    world.clock.move(1)
+    assert await releases.release_due()
+
+
 async def test_a_hand_that_nobody_knows_is_done_with():
     world, hands = World(), Hands(Reason.NOT_FOUND)
     world.archive()
