@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, insert, select, text, update
 
 from catalogue.resources.stamps import micros
 from drover.file.v1.file_pb2 import File
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Found = Row[Any]
 
 _F = FILES.c
+# As the index says it, so that engines see that it is the one.
+_MADE = text("session_id != '' AND copy_of = ''")
 
 
 def query() -> Select[Any]:
@@ -44,13 +46,14 @@ def find(connection: Connection, workspace_id: str, file_id: str) -> Found | Non
 
 
 def made(connection: Connection, workspace_id: str, session_id: str, filename: str) -> Found | None:
-    """The row of what a session has made under a name."""
+    """The row of what a session has made under a name; an upload has been made by none."""
+    if not session_id:
+        return None
     one = query().where(
         _F.workspace_id == workspace_id,
         _F.session_id == session_id,
         _F.filename == filename,
-        _F.session_id != "",
-        _F.copy_of == "",
+        _MADE,
     )
     return connection.execute(one).one_or_none()
 

@@ -74,10 +74,10 @@ def _expired(now: int, connection: Connection) -> Sequence[tuple[str, str]]:
     query = (
         select(_F.workspace_id, _F.id)
         .where(_F.expires_at <= now, _F.object.is_not(None))
-        .order_by(_F.workspace_id, _F.id)
+        .order_by(_F.expires_at)
         .limit(_AT_ONCE)
     )
-    return [(workspace_id, file_id) for workspace_id, file_id in connection.execute(query)]
+    return sorted((workspace_id, file_id) for workspace_id, file_id in connection.execute(query))
 
 
 def _expire(workspace_id: str, ids: Sequence[str], now: int, connection: Connection) -> int:
@@ -85,7 +85,8 @@ def _expire(workspace_id: str, ids: Sequence[str], now: int, connection: Connect
 
 
 def _forget_files(until: int, connection: Connection) -> int:
-    some = select(_F.id).where(_F.expires_at <= until, _F.object.is_(None)).limit(_AT_ONCE)
+    some = select(_F.id).where(_F.expires_at <= until, _F.object.is_(None))
+    some = some.order_by(_F.expires_at).limit(_AT_ONCE)
     return connection.execute(delete(FILES).where(_F.id.in_(some))).rowcount
 
 

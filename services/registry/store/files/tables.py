@@ -24,10 +24,14 @@ FILES = Table(
     Column("object", ForeignKey("objects.name")),
     Column("definition", LargeBinary, nullable=False),
     Index("files_newest", "workspace_id", "created_at", "id"),
-    Index("files_of_sessions", "session_id", "created_at", "id"),
-    Index("files_by_expiry", "expires_at"),
-    Index("files_by_object", "object"),
+    Index("files_of_sessions", "workspace_id", "session_id", "created_at", "id"),
 )
+
+# What the sweep looks for: bytes whose time is over, and, for a month, what is known of them.
+_THERE, _GONE = FILES.c.object.is_not(None), FILES.c.object.is_(None)
+Index("files_by_expiry", FILES.c.expires_at, sqlite_where=_THERE, postgresql_where=_THERE)
+Index("files_expired", FILES.c.expires_at, sqlite_where=_GONE, postgresql_where=_GONE)
+Index("files_by_object", FILES.c.object, sqlite_where=_THERE, postgresql_where=_THERE)
 
 # The fence of what a session makes: one file of a name.
 Index(

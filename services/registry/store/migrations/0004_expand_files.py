@@ -38,9 +38,16 @@ def upgrade(op: Operations) -> None:
         Column("definition", LargeBinary, nullable=False),
     )
     op.create_index("files_newest", "files", ["workspace_id", "created_at", "id"])
-    op.create_index("files_of_sessions", "files", ["session_id", "created_at", "id"])
-    op.create_index("files_by_expiry", "files", ["expires_at"])
-    op.create_index("files_by_object", "files", ["object"])
+    op.create_index(
+        "files_of_sessions", "files", ["workspace_id", "session_id", "created_at", "id"]
+    )
+    for name, column, bytes_are in (
+        ("files_by_expiry", "expires_at", "NOT NULL"),
+        ("files_expired", "expires_at", "NULL"),
+        ("files_by_object", "object", "NOT NULL"),
+    ):
+        where = text(f"object IS {bytes_are}")
+        op.create_index(name, "files", [column], sqlite_where=where, postgresql_where=where)
     made = text("session_id != '' AND copy_of = ''")
     op.create_index(
         "files_made",
