@@ -15,7 +15,7 @@ from services.hands.bringing import beneath
 from services.hands.bringing.bringer import NotBrought
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from chassis.clock import Clock
@@ -37,16 +37,23 @@ class Source:
         self._free_bytes = free_bytes
 
     async def save(
-        self, pieces: AsyncIterator[bytes], most: int, digest: str, place: tuple[Path, str]
+        self,
+        pieces: AsyncIterator[bytes],
+        most: int,
+        digest: str,
+        place: tuple[Path, str],
+        *,
+        size: int = 0,
     ) -> None:
         """Makes a new file of all that comes, in a directory and of a name.
 
-        `most` are bytes that it may have. Raises `NotBrought`, also where it is not what its
-        SHA-256 says; what is there of it then is the caller's to delete.
+        `most` are bytes that it may have, `size` those that it has, where that is known. Raises
+        `NotBrought`, also where it is not what its SHA-256 says; what is there of it then is the
+        caller's to delete.
         """
         directory, name = place
         try:
-            await asyncio.to_thread(self._check_room, directory, most)
+            await asyncio.to_thread(self._check_room, directory, size)
             descriptor = await asyncio.to_thread(_make, directory, name)
             try:
                 found = await self._copy(pieces, descriptor, most, place)
@@ -79,14 +86,14 @@ class Source:
             waiting += piece
             if len(waiting) < _AT_ONCE:
                 continue
-            await asyncio.to_thread(write, waiting)
+            await _written(write, waiting)
             waiting = bytearray()
             if self._clock.monotonic() - said > _TELL_SECONDS:
                 said = self._clock.monotonic()
                 directory, name = place
                 _log.info("on_its_way", file=name, bytes=count)
                 await asyncio.to_thread(self._check_room, directory, 0)
-        await asyncio.to_thread(write, waiting)
+        await _written(write, waiting)
         return digest.hexdigest()
 
     def _check_room(self, directory: Path, size: int) -> None:
@@ -98,6 +105,16 @@ class Source:
                 f"{max(0, free) // _MIB} MiB are left",
                 away=True,
             )
+
+
+async def _written(write: Callable[[bytearray], None], data: bytearray) -> None:
+    """Writes in a thread, and waits for that in any case: the file is closed afterwards."""
+    writing = asyncio.ensure_future(asyncio.to_thread(write, data))
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing])
+        raise
 
 
 def _make(directory: Path, name: str) -> int:

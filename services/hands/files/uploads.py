@@ -63,7 +63,8 @@ class Uploads:
         place = errand.root, errand.unfinished
         try:
             async with self._files.file(errand.workspace_id, item.file_id) as (about, pieces):
-                await self._source.save(pieces, about.size_bytes, about.sha256, place)
+                size = about.size_bytes
+                await self._source.save(pieces, size, about.sha256, place, size=size)
         except DroverError as error:
             raise not_had(error) from error
         await asyncio.to_thread(_open_to_all, errand)

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.hands.archive.bounds import MAX_EXTENTS, PARTS, ArchiveRefused, Bounds
+from services.hands.archive import tree
+from services.hands.archive.bounds import BROUGHT, MAX_EXTENTS, PARTS, ArchiveRefused, Bounds
 from services.hands.archive.extents import extents
 from services.hands.archive.header import FILE, Header, Headers, encode
 from services.hands.archive.pack import Packer
@@ -67,6 +68,32 @@ def test_odd_tree_is_the_same_afterwards(tmp_path: Path) -> None:
     unpacked(archive, tmp_path / "copy")
     assert not left_out.kinds
     assert odd_tree.look(tmp_path / "copy") == odd_tree.look(tmp_path / "volume")
+
+
+def test_what_is_brought_in_is_in_no_archive_and_its_places_are_there_again(
+    volume: Path, tmp_path: Path
+) -> None:
+    for part in BROUGHT:
+        (volume / part).mkdir()
+        (volume / part / "brought").touch()
+    (volume / "outputs" / "left").touch()
+    unpacked(packed(volume)[0], tmp_path / "copy")
+    there = {
+        path.relative_to(tmp_path / "copy").as_posix() for path in (tmp_path / "copy").rglob("*")
+    }
+    assert there == {*PARTS, *BROUGHT, "outputs/left"}
+
+
+def test_archive_of_an_earlier_release_is_unpacked_with_its_uploads(
+    volume: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (volume / "uploads").mkdir()
+    (volume / "uploads" / "data").write_text("old")
+    with monkeypatch.context() as patch:
+        patch.setattr(tree, "PARTS", ("workspace", "uploads", "outputs", "home", "tool_outputs"))
+        archive, _ = packed(volume)
+    unpacked(archive, tmp_path / "copy")
+    assert (tmp_path / "copy/uploads/data").read_text() == "old"
 
 
 def test_holes_stay_holes(tmp_path: Path) -> None:

@@ -24,8 +24,13 @@ SETTINGS = ClusterSettings(namespace="sandboxes", claim="hands", image="team/box
 ROOT = Path("/data/hands")
 
 
-def told(limits: Limits = LIMITS, settings: ClusterSettings = SETTINGS) -> dict[str, Any]:
-    spec = SandboxSpec(new_id("hand"), Volume(ROOT / "workspaces" / "sesn_1", 200_001), limits)
+def told(
+    limits: Limits = LIMITS,
+    settings: ClusterSettings = SETTINGS,
+    stores: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    volume = Volume(ROOT / "workspaces" / "sesn_1", 200_001)
+    spec = SandboxSpec(new_id("hand"), volume, limits, stores=stores)
     return manifest.pod(
         spec,
         user=200_001,
@@ -123,6 +128,15 @@ def test_session_is_mounted_from_the_claim_and_its_uploads_are_read_only() -> No
         "/etc/passwd": ("hands/u/passwd", True),
         "/etc/group": ("hands/u/group", True),
     }
+
+
+def test_memory_that_may_be_written_is_mounted_over_what_may_not() -> None:
+    given = told(stores=("notes",))
+    assert refused("Pod", given) == []
+    mounts = {m["mountPath"]: m for m in given["spec"]["containers"][0]["volumeMounts"]}
+    assert mounts["/mnt/memory"]["readOnly"]
+    assert "readOnly" not in mounts["/mnt/memory/notes"]
+    assert mounts["/mnt/memory/notes"]["subPath"] == "hands/workspaces/sesn_1/memory/notes"
 
 
 def test_all_that_a_pod_may_use_is_bounded() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
+import threading
 import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -56,10 +59,9 @@ async def test_what_is_not_whole_is_told(
 
 
 async def test_a_disk_that_is_almost_full_is_not_filled(tmp_path: Path) -> None:
-    system = os.statvfs(tmp_path)
-    source = Source(SystemClock(), free_bytes=system.f_bavail * system.f_frsize)
+    source = Source(SystemClock(), free_bytes=1 << 60)
     with pytest.raises(NotBrought, match=r"almost full: 3 MiB are needed, and 0 MiB are left"):
-        await source.save(pieces(), len(DATA), digest(), (tmp_path, "new"))
+        await source.save(pieces(), len(DATA), digest(), (tmp_path, "new"), size=len(DATA))
     assert not [*tmp_path.iterdir()]
 
 
@@ -74,6 +76,38 @@ async def test_a_disk_that_gets_full_is_told(
         await Source(SystemClock(), free_bytes=0).save(
             pieces(), len(DATA), digest(), (tmp_path, "new")
         )
+
+
+async def test_a_file_is_written_to_no_more_once_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, begun = threading.Event(), threading.Event()
+    write, closed = os.write, list[int]()
+
+    def slowly(descriptor: int, data: memoryview) -> int:
+        begun.set()
+        go.wait(5)
+        assert descriptor not in closed
+        return write(descriptor, data)
+
+    def close(descriptor: int) -> None:
+        closed.append(descriptor)
+        os.close(descriptor)
+
+    fake = SimpleNamespace(**{**vars(os), "write": slowly, "close": close})
+    monkeypatch.setattr("services.hands.files.source.os", fake)
+    source = Source(SystemClock(), free_bytes=0)
+    saving = asyncio.create_task(
+        source.save(pieces(), len(DATA), digest(), (tmp_path, "new"), size=len(DATA))
+    )
+    await asyncio.to_thread(begun.wait, 5)
+    saving.cancel()
+    await asyncio.sleep(0)
+    assert not closed
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    assert len(closed) == 1
 
 
 async def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
