@@ -64,13 +64,14 @@ class Kept:
     def wait_gone(self, *needles: str) -> None:
         """Returns once nothing is left; fails with what is."""
 
-        def left() -> list[Any]:
-            return [self.rows(one) for one in needles] + [self.files(one) for one in needles]
+        def left() -> Iterator[Any]:
+            yield from map(self.rows, needles)
+            yield from map(self.files, needles)
 
         try:
             self.stack.wait_for(lambda: not any(left()), "the end of it", GONE_SECONDS)
         except AssertionError:
-            raise AssertionError(left()) from None
+            raise AssertionError([*left()]) from None
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -143,7 +144,8 @@ def test_nothing_is_left_when_the_hands_were_away(kept: Kept) -> None:
         kept.stack.kill("hands")
         kept.delete(session)
         left = {name.rpartition(".")[2] for name in kept.rows(session)}
-        assert left == {"hand_releases", "executions", "fences"}
+        # And what the hand had published, if it was quick: that goes behind the hand.
+        assert left - {"files"} == {"hand_releases", "executions", "fences"}
         assert kept.files(word)
         kept.stack.revive()
         kept.wait_gone(session, word)
