@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -181,8 +182,12 @@ class Publication:
     async def _send(self, workspace_id: str, output: Output, round_: _Round) -> None:
         session_id, name = split(round_.where)[0], _name(round_.where, output)
         with looking.opened(round_.root, output, self.bounds) as descriptor:
-            pieces = _pieces(descriptor, output)
-            await self.registry.publish(workspace_id, session_id, name, output.size, pieces)
+            reader = _Reader(descriptor, output)
+            try:
+                pieces = reader.pieces()
+                await self.registry.publish(workspace_id, session_id, name, output.size, pieces)
+            finally:
+                reader.stop()
         _log.info("output_published", session_id=session_id, path=name, bytes=output.size)
 
 
@@ -192,11 +197,32 @@ def _name(where: str, output: Output) -> str:
     return f"{hand}/{output.path}" if hand else output.path
 
 
-async def _pieces(descriptor: int, output: Output) -> AsyncIterator[bytes]:
-    """A file's bytes, as it was found. Raises `Changed` and `OSError`."""
-    at = 0
-    while data := await asyncio.to_thread(looking.piece, descriptor, output, at):
-        at += len(data)
-        if at == output.size:
-            await asyncio.to_thread(looking.check, descriptor, output)
-        yield data
+class _Reader:
+    """Reads a file as it was found. An upload that was given up may go on to ask for more."""
+
+    def __init__(self, descriptor: int, output: Output) -> None:
+        self._descriptor = descriptor
+        self._output = output
+        self._reading = threading.Lock()
+        self._stopped = False
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Its bytes. Raises `Changed` and `OSError`."""
+        at = 0
+        while data := await asyncio.to_thread(self._piece, at):
+            at += len(data)
+            yield data
+
+    def stop(self) -> None:
+        """Nothing is read afterwards: its descriptor may be another file's then."""
+        with self._reading:
+            self._stopped = True
+
+    def _piece(self, at: int) -> bytes:
+        with self._reading:
+            if self._stopped:
+                raise looking.Changed
+            data = looking.piece(self._descriptor, self._output, at)
+            if at + len(data) == self._output.size:
+                looking.check(self._descriptor, self._output)
+            return data
