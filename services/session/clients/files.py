@@ -59,14 +59,15 @@ class Files:
             raise
 
     async def copy_rest(self, session_id: str, copies: Sequence[Copy]) -> None:
-        """As `copy`, without those that are not there."""
+        """As `copy`, without those that are not there, or no more."""
         try:
             await self._copy(session_id, copies)
         except DroverError as error:
             if error.reason is not Reason.NOT_FOUND:
                 raise
-            found = await self._known({copy.file_id for copy in copies})
-            await self._copy(session_id, [copy for copy in copies if copy.file_id in found])
+            found, now = await self._known({copy.file_id for copy in copies}), self._clock.now()
+            there = {file.id for file in found.values() if not sources.has_expired(file, now)}
+            await self._copy(session_id, [copy for copy in copies if copy.file_id in there])
 
     async def delete(self, ref: SessionRef, file_id: str) -> None:
         """Deletes a file of a session. One that is another's, or nobody's, is left alone."""

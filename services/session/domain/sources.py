@@ -64,11 +64,16 @@ def check_there(used: Iterable[FileUse], files: Mapping[str, file_pb2.File], now
         _there(use, files, now)
 
 
+def has_expired(file: file_pb2.File, now: datetime) -> bool:
+    """Whether nothing but its name is there any more."""
+    return file.HasField("expires_at") and file.expires_at.ToDatetime(now.tzinfo) <= now
+
+
 def _there(use: FileUse, files: Mapping[str, file_pb2.File], now: datetime) -> file_pb2.File:
     file = files.get(use.file_id)
     if file is None:
         raise DroverError(Reason.NOT_FOUND, f"{use.path}: file {use.file_id} not found")
-    if file.HasField("expires_at") and file.expires_at.ToDatetime(now.tzinfo) <= now:
+    if has_expired(file, now):
         raise DroverError(
             Reason.NOT_FOUND,
             f"{use.path}: file {use.file_id} has expired",

@@ -285,6 +285,20 @@ async def test_a_fork_has_copies_of_its_own_and_the_same_memory_stores(service):
     assert service.files.of(fork.id) == {ours.file_id}
 
 
+async def test_a_fork_does_without_a_file_that_has_expired(service):
+    session = await service.create(resources=[file(), file("file_2")])
+    records = await export(service, session.id)
+    await service.stub.DeleteSession(sessions.DeleteSessionRequest(session_id=session.id))
+    await until(lambda: not service.files.of(session.id))
+    for number, name in enumerate(("file_1", "file_2")):  # what an export names may be anything
+        records[0].session.resources[number].file.file_id = name
+    service.files.files["wrkspc_default", "file_1"].expires_at.GetCurrentTime()
+    await service.stub.ImportSession(stream(records))
+    request = sessions.ForkSessionRequest(session_id=session.id)
+    fork = (await service.stub.ForkSession(request)).session
+    assert service.files.of(fork.id) == {fork.resources[1].file.file_id}
+
+
 async def test_an_import_has_what_was_exported_and_takes_no_file_that_is_another_ones(service):
     session = await service.create(resources=[file(), attached()])
     records = await export(service, session.id)
