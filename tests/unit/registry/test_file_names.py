@@ -30,7 +30,7 @@ def test_names_of_any_script_are_taken(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["x" * 256, "a/b", "a\\b", 'a"b', "a*", "a?", "<a>", "a:b", "a|b", "a\0b", "a\nb", "a\x7fb",
+    ["", "x" * 256, "a/b", "a\\b", 'a"b', "a*", "a?", "<a>", "a:b", "a|b", "a\0b", "a\nb", "a\x7fb",
      "a\x85b", ".", ".."],
 )  # fmt: skip
 def test_names_that_some_system_could_not_store_are_refused(name: str) -> None:
@@ -85,20 +85,6 @@ def test_kind_comes_from_the_name_where_none_is_given(name: str, kind: str) -> N
 def test_what_is_no_media_type_is_refused(kind: str) -> None:
     with pytest.raises(DroverError, match="mime_type: "):
         upload(mime_type=kind)
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("", "unnamed"),
-        ("text/plain; charset=utf-8", "unnamed.txt"),
-        ("image/jpeg", "unnamed.jpg"),
-        ("application/pdf", "unnamed.pdf"),
-        ("application/x-unheard", "unnamed"),
-    ],
-)
-def test_an_upload_without_a_name_is_called_by_its_kind(kind: str, name: str) -> None:
-    assert upload(filename="", mime_type=kind).filename == name
 
 
 def test_a_copy_is_a_sessions_and_outlives_the_file() -> None:

@@ -48,14 +48,13 @@ class Upload:
 def new_upload(header: FileHeader, kinds: Kinds) -> Upload:
     """What an upload's header says. Raises INVALID_ARGUMENT.
 
-    One without a name is called by its kind, one without a kind is of what its name says.
+    One without a kind is of what its name says.
     """
     kind = checked_kind(header.mime_type) if header.mime_type else ""
     filename, session_id = header.filename, header.session_id
     if session_id:
         check_path(filename)
     else:
-        filename = filename or kinds.unnamed(kind)
         check_name(filename)
     upload = Upload(filename, kind or kinds.of(filename), session_id=session_id)
     upload.amend(header)

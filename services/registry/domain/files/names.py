@@ -42,24 +42,12 @@ class Kinds:
 
     def __init__(self) -> None:
         table = mimetypes.MimeTypes()
-        known = {**table.types_map[False], **table.types_map[True], **_MORE}
-        self._by_suffix = known
-        self._suffixes = {kind: suffix for suffix, kind in reversed([*known.items()])}
-        self._suffixes |= {"text/plain": ".txt", "text/html": ".html", "image/jpeg": ".jpg"}
+        self._by_suffix = {**table.types_map[False], **table.types_map[True], **_MORE}
 
     def of(self, filename: str) -> str:
         """What a name says; `UNKNOWN_KIND` for one that says nothing."""
         _, dot, suffix = filename.rpartition("/")[2].rpartition(".")
         return self._by_suffix.get(f".{suffix.lower()}", UNKNOWN_KIND) if dot else UNKNOWN_KIND
-
-    def unnamed(self, kind: str) -> str:
-        """The name of a file that came without one."""
-        return f"unnamed{self._suffixes.get(essence(kind), '')}"
-
-
-def essence(kind: str) -> str:
-    """A media type without its parameters."""
-    return kind.partition(";")[0].rstrip().lower()
 
 
 def checked_kind(kind: str) -> str:
