@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from services.registry.rpc.once import Context
 
 _PIECE: Final = 4 * 1024 * 1024
+_MOST_IDS: Final = 100
 _COPY_ID: Final = re.compile(r"file_[0-9A-Za-z]{1,64}")
 
 _log = structlog.get_logger("registry.files")
@@ -79,7 +80,10 @@ class FileRpc(FileServiceServicer):
             for other in ("page", "limit"):
                 if request.HasField(other):
                     raise DroverError(Reason.INVALID_ARGUMENT, f"ids: not together with {other}")
-            some = await self._files.some(workspace_id, [*dict.fromkeys(request.ids)], session_id)
+            ids = [*dict.fromkeys(request.ids)]
+            if len(ids) > _MOST_IDS:
+                raise DroverError(Reason.INVALID_ARGUMENT, f"ids: must be at most {_MOST_IDS}")
+            some = await self._files.some(workspace_id, ids, session_id)
             return pb.ListFilesResponse(data=some)
         binding = CursorBinding(("files", workspace_id, str(session_id)))
         limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT

@@ -220,12 +220,14 @@ async def test_lists_take_pages_or_ids(files: Any) -> None:
     rest = await files.ListFiles(pb.ListFilesRequest(limit=2, page=first.next_page))
     assert [file.id for file in rest.data] == newest[2:]
     assert not rest.HasField("next_page")
-    ids = [newest[2], "file_unknown", newest[0], newest[0]]
+    ids = [newest[2], "file_unknown", *[newest[0]] * 100]  # what is there twice counts once
     some = await files.ListFiles(pb.ListFilesRequest(ids=ids))
     assert [file.id for file in some.data] == [newest[0], newest[2]]
     for other in ({"page": first.next_page}, {"limit": 2}):
         error = await refused(files.ListFiles(pb.ListFilesRequest(ids=ids, **other)))
         assert error.reason is Reason.INVALID_ARGUMENT
+    many = pb.ListFilesRequest(ids=[f"file_{number}" for number in range(101)])
+    assert (await refused(files.ListFiles(many))).reason is Reason.INVALID_ARGUMENT
     wrong = pb.ListFilesRequest(page=first.next_page, scope_id="sesn_1")
     assert (await refused(files.ListFiles(wrong))).reason is Reason.INVALID_ARGUMENT
 

@@ -170,7 +170,9 @@ class ListFilesRequest(_message.Message):
     """Only files of this session."""
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only these; unknown ones are left out. Not with `page` or `limit`."""
+        """Only these, 100 different ones at most; unknown ones are left out. Not with
+        `page` or `limit`.
+        """
 
     def __init__(
         self,
