@@ -11,7 +11,7 @@ it.
 
 from __future__ import annotations
 
-import os
+import posix
 import resource
 import select
 import time
@@ -255,7 +255,7 @@ class Agent:
         step, so that a fork bomb cannot outrun it.
         """
         with ignoring(ProcessLookupError):
-            os.kill(-1, _SIGKILL)
+            posix.kill(-1, _SIGKILL)
         if not self._shell.alive:
             return ""
         output = self._take_output()
@@ -266,17 +266,17 @@ class Agent:
     # file tools in a child
 
     def _fork(self, call: _Call) -> None:
-        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        read_end, write_end = posix.pipe2(posix.O_CLOEXEC)
         try:
-            call.pid = os.fork()
+            call.pid = posix.fork()
         except OSError:
-            os.close(read_end)
-            os.close(write_end)
+            posix.close(read_end)
+            posix.close(write_end)
             raise
         if call.pid == 0:
             _serve_child(call, write_end)
-        os.close(write_end)
-        os.set_blocking(read_end, False)
+        posix.close(write_end)
+        posix.set_blocking(read_end, False)
         call.answer.clear()
         self._children[read_end] = call
         self._poll.register(read_end, select.POLLIN)
@@ -284,13 +284,13 @@ class Agent:
     def _read_child(self, fd: int) -> None:
         call = self._children[fd]
         try:
-            data = os.read(fd, _CHUNK)
+            data = posix.read(fd, _CHUNK)
         except BlockingIOError:
             return  # the event was of an earlier child with the same descriptor
         if data:
             call.answer += data
             return
-        _, status = os.waitpid(call.pid, 0)
+        _, status = posix.waitpid(call.pid, 0)
         self._forget_child(fd)
         if status == 0:
             self._answer(call, decode(call.answer))
@@ -306,16 +306,16 @@ class Agent:
         call = self._children[fd]
         if call.tool in _GROUPS:
             with ignoring(ProcessLookupError):  # it has not come so far as to have a group
-                os.killpg(call.pid, _SIGKILL)
-        os.kill(call.pid, _SIGKILL)
-        os.waitpid(call.pid, 0)
+                posix.killpg(call.pid, _SIGKILL)
+        posix.kill(call.pid, _SIGKILL)
+        posix.waitpid(call.pid, 0)
         self._forget_child(fd)
         self._answer(call, body)
 
     def _forget_child(self, fd: int) -> None:
         del self._children[fd]
         self._poll.unregister(fd)
-        os.close(fd)
+        posix.close(fd)
 
     # ends
 
@@ -386,19 +386,19 @@ def _serve_child(call: _Call, write_end: int) -> None:
     status = 1
     try:
         if call.tool in _GROUPS:
-            os.setsid()
-        null = os.open(os.devnull, os.O_RDWR)
+            posix.setsid()
+        null = posix.open("/dev/null", posix.O_RDWR)
         for fd in (0, 1, 2):
-            os.dup2(null, fd)
+            posix.dup2(null, fd)
         # Connections that are forwarded must not stay open because this process has them, too.
-        os.closerange(3, write_end)
-        os.closerange(write_end + 1, _MOST_DESCRIPTORS)
+        posix.closerange(3, write_end)
+        posix.closerange(write_end + 1, _MOST_DESCRIPTORS)
         view = memoryview(encode(_run(call)).encode("ascii"))
         while view:
-            view = view[os.write(write_end, view) :]
+            view = view[posix.write(write_end, view) :]
         status = 0
     finally:
-        os._exit(status)
+        posix._exit(status)  # noqa: SLF001  # it has no other name
 
 
 def _limit(values: dict[str, int]) -> None:
@@ -412,7 +412,7 @@ def _limit(values: dict[str, int]) -> None:
 
 def main() -> None:
     """Waits for the host's `hello` and serves it. The main file has sent `ready`."""
-    if os.getppid() != 1 or not __file__.startswith("/run/agent/"):
+    if posix.getppid() != 1 or not __file__.startswith("/run/agent/"):
         raise SystemExit("not in a sandbox: ending a command ends every process there is")
     connection = Connection(IN_FD, OUT_FD)
     # Nothing runs before this: until then the host may set limits.
@@ -421,7 +421,7 @@ def main() -> None:
         messages = connection.receive()
     hello = messages[0]
     _limit(hello["rlimits"])
-    os.chdir(WORKDIR)
+    posix.chdir(WORKDIR)
     forward = hello["forward"]
     agent = Agent(
         connection,
@@ -432,4 +432,4 @@ def main() -> None:
     try:
         agent.serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        os._exit(0)  # the host is gone, and so is the sandbox
+        posix._exit(0)  # noqa: SLF001  # the host is gone, and so is the sandbox

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import posix
 import stat
 from binascii import b2a_base64
 
@@ -22,14 +22,14 @@ _PDF_HEADER = 1024  # readers look for the mark within so many bytes
 def is_large(file_path: str) -> bool:
     """Whether reading the file may take long enough to be noticed."""
     try:
-        return os.stat(paths.resolve(file_path)).st_size > limits.INLINE_FILE  # noqa: PTH116
+        return posix.stat(paths.resolve(file_path)).st_size > limits.INLINE_FILE
     except (OSError, ToolFailure):
         return False  # the tool itself says what is wrong
 
 
 def read(file_path: str, view_range: list[int] | None = None) -> dict[str, Any]:
     """A file's text, lines of it, or an image or PDF as a block."""
-    with _Opened("read", file_path, os.O_RDONLY) as file:
+    with _Opened("read", file_path, posix.O_RDONLY) as file:
         if file.path.lower().endswith(_MEDIA):
             if view_range:
                 raise ToolFailure("read: view_range is not supported for image/PDF files")
@@ -51,7 +51,7 @@ def read(file_path: str, view_range: list[int] | None = None) -> dict[str, Any]:
 def write(file_path: str, content: str) -> dict[str, Any]:
     """Writes a file, making its parent directories."""
     data = content.encode()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC
     with _Opened("write", file_path, flags, parents=True) as file:
         file.write(data)
     return {"text": f"wrote {len(data)} bytes to {file_path}"}
@@ -61,7 +61,7 @@ def edit(
     file_path: str, old_string: str, new_string: str, replace_all: bool | None = None
 ) -> dict[str, Any]:
     """Replaces text that occurs exactly once, or everywhere with `replace_all`."""
-    with _Opened("edit", file_path, os.O_RDWR) as file:
+    with _Opened("edit", file_path, posix.O_RDWR) as file:
         if file.size > limits.TEXT_FILE:
             raise ToolFailure(
                 f"edit: {file_path} is {file.size} bytes, exceeds {limits.TEXT_FILE}-byte limit. "
@@ -103,13 +103,13 @@ class _Opened:
             raise ToolFailure(f"{self._tool}: {error}") from error
         try:
             # Truncated only once it is known to be a regular file; NONBLOCK for FIFOs.
-            flags = self._flags & ~os.O_TRUNC | os.O_NONBLOCK
+            flags = self._flags & ~posix.O_TRUNC | posix.O_NONBLOCK
             self._fd = paths.open_beneath(self.path, flags, parents=self._parents)
-            status = os.fstat(self._fd)
+            status = posix.fstat(self._fd)
             self.size = status.st_size
             if stat.S_ISREG(status.st_mode):
-                if self._flags & os.O_TRUNC:
-                    os.ftruncate(self._fd, 0)
+                if self._flags & posix.O_TRUNC:
+                    posix.ftruncate(self._fd, 0)
                 return self
         except OSError as error:
             self._close()
@@ -124,13 +124,13 @@ class _Opened:
 
     def _close(self) -> None:
         if self._fd >= 0:
-            os.close(self._fd)
+            posix.close(self._fd)
             self._fd = -1
 
     def read(self, limit: int) -> bytes:
         """At most `limit` bytes from where the last read stopped."""
         data = bytearray()
-        while len(data) < limit and (chunk := os.read(self._fd, limit - len(data))):
+        while len(data) < limit and (chunk := posix.read(self._fd, limit - len(data))):
             data += chunk
         return bytes(data)
 
@@ -138,13 +138,13 @@ class _Opened:
         """Writes all of `data`."""
         view = memoryview(data)
         while view:
-            view = view[os.write(self._fd, view) :]
+            view = view[posix.write(self._fd, view) :]
 
     def rewrite(self, data: bytes) -> None:
         """Makes `data` the file's whole content."""
-        os.lseek(self._fd, 0, os.SEEK_SET)
+        posix.lseek(self._fd, 0, 0)
         self.write(data)
-        os.ftruncate(self._fd, len(data))
+        posix.ftruncate(self._fd, len(data))
 
 
 def _whole(file: _Opened) -> str:

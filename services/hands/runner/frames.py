@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import posix
 
 from services.hands.runner.codec import decode, encode
 
@@ -30,11 +30,11 @@ class Connection:
         body = encode(message).encode("ascii")
         view = memoryview(len(body).to_bytes(_PREFIX, "big") + body)
         while view:
-            view = view[os.write(self._out_fd, view) :]
+            view = view[posix.write(self._out_fd, view) :]
 
     def receive(self) -> list[dict[str, Any]]:
         """Reads once; the frames that are complete. Raises `EOFError` at the end."""
-        data = os.read(self.fd, _READ)
+        data = posix.read(self.fd, _READ)
         if not data:
             raise EOFError
         self._buffer += data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import posix
 
 from services.hands.runner import limits
 from services.hands.runner.failure import ignoring
@@ -116,8 +116,10 @@ class Output:
         self._head = plain(decode(bytes(self._tail[: limits.PREVIEW_HEAD])))
         self._written = 0
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._file = os.open(self._path, flags, 0o644)
+            flags = (
+                posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_NOFOLLOW | posix.O_CLOEXEC
+            )
+            self._file = posix.open(self._path, flags, 0o644)
         except OSError:
             self._failed = True
             return
@@ -127,7 +129,7 @@ class Output:
         data = data[: limits.SPILL_BYTES - self._written]
         try:
             while data:
-                count = os.write(self._file, data)
+                count = posix.write(self._file, data)
                 self._written += count
                 data = data[count:]
         except OSError:  # a full disk: what is written so far stays
@@ -137,6 +139,6 @@ class Output:
     def _close(self, last: bytes) -> None:
         if self._file >= 0:
             with ignoring(OSError):
-                os.write(self._file, last)
-            os.close(self._file)
+                posix.write(self._file, last)
+            posix.close(self._file)
             self._file = -1

@@ -7,7 +7,7 @@ links. A link that is swapped in after the check makes the open fail.
 from __future__ import annotations
 
 import errno
-import os
+import posix
 import stat
 
 from services.hands.runner.failure import ToolFailure, ignoring
@@ -16,7 +16,7 @@ WORKDIR = "/workspace"
 ROOTS = (WORKDIR, "/mnt/session", "/mnt/memory", "/mnt/skills", "/tmp")  # noqa: S108  # its own
 
 # Not O_DIRECTORY: older gVisor then follows links all the same. NONBLOCK for FIFOs.
-_DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DIRECTORY = posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_CLOEXEC
 
 
 def within(path: str, root: str) -> bool:
@@ -31,7 +31,9 @@ def resolve(path: str) -> str:
     """
     if "\0" in path:
         raise ToolFailure(f"path {path!r}: embedded null byte")
-    canonical = os.path.realpath(os.path.join(WORKDIR, path))  # noqa: PTH118
+    from os.path import join, realpath  # noqa: PLC0415  # slow to import
+
+    canonical = realpath(join(WORKDIR, path))  # noqa: PTH118
     if not any(within(canonical, root) for root in ROOTS):
         raise ToolFailure(
             f"path {path!r} is outside the session's working directory and its other permitted "
@@ -47,43 +49,43 @@ def open_beneath(canonical: str, flags: int, *, parents: bool = False) -> int:
     """
     root = next(root for root in ROOTS if within(canonical, root))
     parts = [part for part in canonical[len(root) :].split("/") if part]
-    flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+    flags |= posix.O_NOFOLLOW | posix.O_CLOEXEC
     if not parts:
-        return os.open(root, flags)
-    directory = os.open(root, _DIRECTORY)
+        return posix.open(root, flags)
+    directory = posix.open(root, _DIRECTORY)
     try:
         for part in parts[:-1]:
             directory = _descend(directory, part, parents)
-        return os.open(parts[-1], flags, 0o644, dir_fd=directory)
+        return posix.open(parts[-1], flags, 0o644, dir_fd=directory)
     finally:
-        os.close(directory)
+        posix.close(directory)
 
 
 def open_directory(canonical: str) -> int:
     """Opens a directory as `open_beneath` does. Raises `OSError`, also for what is none."""
-    fd = open_beneath(canonical, os.O_RDONLY | os.O_NONBLOCK)
+    fd = open_beneath(canonical, posix.O_RDONLY | posix.O_NONBLOCK)
     try:
         _check_directory(fd, canonical)
     except BaseException:
-        os.close(fd)
+        posix.close(fd)
         raise
     return fd
 
 
 def _check_directory(fd: int, path: str) -> None:
-    if not stat.S_ISDIR(os.fstat(fd).st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+    if not stat.S_ISDIR(posix.fstat(fd).st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, posix.strerror(errno.ENOTDIR), path)
 
 
 def _descend(directory: int, part: str, make: bool) -> int:
     """Opens a directory below `directory`, which it closes when that succeeds."""
     try:
-        below = os.open(part, _DIRECTORY, dir_fd=directory)
+        below = posix.open(part, _DIRECTORY, dir_fd=directory)
     except FileNotFoundError:
         if not make:
             raise
         with ignoring(FileExistsError):
-            os.mkdir(part, 0o755, dir_fd=directory)
-        below = os.open(part, _DIRECTORY, dir_fd=directory)
-    os.close(directory)
+            posix.mkdir(part, 0o755, dir_fd=directory)
+        below = posix.open(part, _DIRECTORY, dir_fd=directory)
+    posix.close(directory)
     return below

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import os
-import termios
+import posix
 
 from services.hands.runner.failure import ignoring
 from services.hands.runner.output import Output
@@ -25,6 +24,8 @@ _BASH = "/bin/bash"
 _READ = 256 * 1024
 _SIGPIPE, _SIGXFSZ = 13, 25  # `signal` imports `enum`
 _F_SETPIPE_SZ = 1031  # fcntl names it from Python 3.10 on
+_FIONREAD = 0x541B  # on the machines named here; `termios` is slow to import
+_MACHINES = {"x86_64", "aarch64", "riscv64", "s390x"}
 _PIPE_SIZE = 1024 * 1024
 _STATUS_BYTES = 4096
 # The kernel should end what a command started before it ends the agent.
@@ -70,20 +71,20 @@ class Shell:
     def _start(self) -> None:
         # Read and write: opening neither waits for the other end, nor ends when bash goes.
         self._script_fd = _fifo(self._script_path, 0)
-        self.status_fd = _fifo(self._status_path, os.O_NONBLOCK)
-        self.output_fd, write_end = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self.output_fd, False)
+        self.status_fd = _fifo(self._status_path, posix.O_NONBLOCK)
+        self.output_fd, write_end = posix.pipe2(posix.O_CLOEXEC)
+        posix.set_blocking(self.output_fd, False)
         with ignoring(OSError):  # fewer bytes at a time do as well
             fcntl.fcntl(self.output_fd, _F_SETPIPE_SZ, _PIPE_SIZE)
         try:
-            self._pid = os.posix_spawn(
+            self._pid = posix.posix_spawn(
                 _BASH,
                 ["bash", "--noprofile", "--norc", self._script_path],
                 self._environment,
                 file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, write_end, 1),
-                    (os.POSIX_SPAWN_DUP2, write_end, 2),
+                    (posix.POSIX_SPAWN_OPEN, 0, "/dev/null", posix.O_RDONLY, 0),
+                    (posix.POSIX_SPAWN_DUP2, write_end, 1),
+                    (posix.POSIX_SPAWN_DUP2, write_end, 2),
                 ],
                 setsid=True,
                 setsigmask=[],
@@ -91,9 +92,9 @@ class Shell:
                 setsigdef=[_SIGPIPE, _SIGXFSZ],
             )
         finally:
-            os.close(write_end)
+            posix.close(write_end)
         try:
-            self.pidfd = os.pidfd_open(self._pid)
+            self.pidfd = posix.pidfd_open(self._pid)
         except OSError as error:
             if error.errno != errno.ENOSYS:  # older gVisor has no such call: then look by `reap`
                 raise
@@ -107,11 +108,7 @@ class Shell:
         """Runs a command; `read_status` tells its end. Raises `OSError`."""
         self.output.begin(spill_path)
         self._number += 1
-        fd = os.open(
-            self._command_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
-        )
-        with os.fdopen(fd, "wb") as file:
-            file.write(command.encode() + b"\n")
+        _write(self._command_path, command.encode() + b"\n")
         # In a group whose errors go nowhere: `set -x` then traces the command only.
         self._feed(
             # The status is on a line of its own, too: a command may write to that FIFO as well.
@@ -131,22 +128,18 @@ class Shell:
         self._environment.update(variables)
         if not self.alive:
             return
-        fd = os.open(
-            self._variables_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
-        )
-        with os.fdopen(fd, "wb") as file:
-            file.write("".join(lines).encode())
+        _write(self._variables_path, "".join(lines).encode())
         # `|| :`, lest one that cannot be set end a shell that was told to end at errors.
         self._feed(f". {self._variables_path} >/dev/null 2>&1 || :")
 
     def _feed(self, line: str) -> None:
         # A line of its own, whatever a command may have written here.
-        os.write(self._script_fd, b"\n" + line.encode() + b"\n")
+        posix.write(self._script_fd, b"\n" + line.encode() + b"\n")
 
     def read_output(self) -> bool:
         """Takes what the commands printed; False once nothing can print any more."""
         try:
-            data = os.read(self.output_fd, _READ)
+            data = posix.read(self.output_fd, _READ)
         except BlockingIOError:
             return True
         self.output.feed(data)
@@ -155,7 +148,7 @@ class Shell:
     def read_status(self) -> int | None:
         """The exit status of the command that was submitted last, once it ended."""
         try:
-            lines = os.read(self.status_fd, _STATUS_BYTES).split(b"\n")
+            lines = posix.read(self.status_fd, _STATUS_BYTES).split(b"\n")
         except BlockingIOError:
             return None
         for line in lines:
@@ -166,11 +159,11 @@ class Shell:
 
     def drain(self) -> None:
         """Takes what the command printed up to now, and nothing that is printed from now on."""
-        waiting = fcntl.ioctl(self.output_fd, termios.FIONREAD, b"\0\0\0\0")
+        waiting = fcntl.ioctl(self.output_fd, _fionread(), b"\0\0\0\0")
         left = int.from_bytes(waiting, "little")
         while left > 0:
             try:
-                data = os.read(self.output_fd, min(left, _READ))
+                data = posix.read(self.output_fd, min(left, _READ))
             except BlockingIOError:
                 break
             if not data:
@@ -180,27 +173,41 @@ class Shell:
 
     def reap(self, *, wait: bool) -> int | None:
         """The exit status of the shell itself, 128 + n after signal n; None if it still runs."""
-        pid, status = os.waitpid(self._pid, 0 if wait else os.WNOHANG)
+        pid, status = posix.waitpid(self._pid, 0 if wait else posix.WNOHANG)
         if pid == 0:
             return None
         self._pid = 0
-        code = os.waitstatus_to_exitcode(status)
+        code = posix.waitstatus_to_exitcode(status)
         return code if code >= 0 else 128 - code
 
     def close(self) -> None:
         """Closes what belonged to a shell that has ended."""
         for fd in (self._script_fd, self.output_fd, self.status_fd, self.pidfd):
             if fd >= 0:
-                os.close(fd)
+                posix.close(fd)
         self._script_fd = self.output_fd = self.status_fd = self.pidfd = -1
+
+
+def _fionread() -> int:
+    if posix.uname().machine in _MACHINES:
+        return _FIONREAD
+    import termios  # noqa: PLC0415  # the number is another one on some
+
+    return termios.FIONREAD
 
 
 def _quoted(value: str) -> str:
     return "'" + value.replace("'", "'\\''") + "'"
 
 
+def _write(path: str, content: bytes) -> None:
+    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_CLOEXEC
+    with open(posix.open(path, flags, 0o600), "wb") as file:  # noqa: PTH123  # it is a descriptor
+        file.write(content)
+
+
 def _fifo(path: str, flags: int) -> int:
     with ignoring(FileNotFoundError):
-        os.unlink(path)  # noqa: PTH108
-    os.mkfifo(path, 0o600)
-    return os.open(path, os.O_RDWR | os.O_CLOEXEC | flags)
+        posix.unlink(path)
+    posix.mkfifo(path, 0o600)
+    return posix.open(path, posix.O_RDWR | posix.O_CLOEXEC | flags)
