@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from contextlib import aclosing, suppress
 from datetime import timedelta
 from functools import partial
@@ -21,6 +22,8 @@ from tests.doubles.objects import MemoryObjects
 
 if TYPE_CHECKING:
     from storage import Database
+
+DIGEST = hashlib.sha256(b"some bytes").hexdigest()
 
 
 @pytest.fixture
@@ -50,8 +53,8 @@ async def stored(kept: KeptObjects, database: Database, uses: int = 1) -> str:
     return name
 
 
-async def read(kept: KeptObjects, name: str, size: int = 10) -> bytes:
-    async with aclosing(kept.read(name, size)) as reading:
+async def read(kept: KeptObjects, name: str) -> bytes:
+    async with aclosing(kept.read(name, 10, DIGEST)) as reading:
         return b"".join([piece async for piece in reading])
 
 
@@ -120,7 +123,7 @@ async def test_what_is_being_read_stays_until_it_was_read(
     kept: KeptObjects, store: MemoryObjects, clock: Clock, databases: list[Database]
 ) -> None:
     name = await stored(kept, databases[0])
-    async with aclosing(kept.read(name, 10)) as reading:
+    async with aclosing(kept.read(name, 10, DIGEST)) as reading:
         await anext(reading)
         await let(kept, databases[0], clock, name)
         assert [*store.objects] == [name]
@@ -158,12 +161,12 @@ async def test_an_object_is_deleted_as_soon_as_it_is_said_that_there_is_one(
     sweeping.cancel()
 
 
-async def test_bytes_that_the_store_has_lost_are_told(
+async def test_bytes_that_the_store_has_lost_or_changed_are_told(
     kept: KeptObjects, store: MemoryObjects, databases: list[Database]
 ) -> None:
     name = await stored(kept, databases[0])
-    for lost in (lambda: store.objects.update({name: b"some"}), store.objects.clear):
-        lost()
+    for there in ({name: b"same bytes"}, {name: b"some"}, {}):
+        store.objects = there
         with pytest.raises(DroverError) as told:
             await read(kept, name)
         assert told.value.reason is Reason.INTERNAL

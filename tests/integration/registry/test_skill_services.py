@@ -252,6 +252,16 @@ async def test_a_skill_is_made_once_for_its_request(skills: Any, versions: Any) 
     assert (await refusal(gone)).reason is Reason.NOT_FOUND
 
 
+async def test_an_archive_that_was_changed_where_it_lies_is_told(
+    skills: Any, versions: Any, settings: RegistrySettings
+) -> None:
+    skill = await create(skills)
+    [stored] = (one for one in (settings.data_dir / "files").rglob("obj_*") if one.is_file())
+    stored.write_bytes(bytes(stored.stat().st_size))
+    error = await refusal(download(versions, skill.id))
+    assert error.reason is Reason.INTERNAL
+
+
 async def test_another_workspace_sees_nothing_of_a_skill(
     skills: Any, versions: Any, agents: Any, other_workspace: CallContext
 ) -> None:

@@ -114,13 +114,18 @@ class SkillVersionRpc(SkillVersionServiceServicer):
         self, request: pb.DownloadSkillVersionRequest, _context: object
     ) -> AsyncGenerator[pb.DownloadSkillVersionResponse, None]:
         """The archive of a version."""
-        version, archive = await self._store.version(
-            current_call().workspace_id, request.skill_id, request.version
-        )
+        workspace_id, skill_id = current_call().workspace_id, request.skill_id
+        version, archive = await self._store.version(workspace_id, skill_id, request.version)
         yield pb.DownloadSkillVersionResponse(version=version)
-        async with aclosing(self._objects.read(archive.name, archive.size)) as pieces:
-            async for piece in pieces:
-                yield pb.DownloadSkillVersionResponse(data=piece)
+        reading = self._objects.read(archive.name, archive.size, version.sha256)
+        try:
+            async with aclosing(reading) as pieces:
+                async for piece in pieces:
+                    yield pb.DownloadSkillVersionResponse(data=piece)
+        except DroverError as error:
+            if error.reason is Reason.INTERNAL:  # it may have been deleted meanwhile
+                await self._store.version(workspace_id, skill_id, version.id)
+            raise
 
 
 async def _parts(

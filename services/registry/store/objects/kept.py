@@ -8,6 +8,7 @@ down, counts for nothing, and is deleted when its time is over.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import timedelta
@@ -109,17 +110,19 @@ class KeptObjects:
         """There may be objects to delete."""
         self._awake.set()
 
-    async def read(self, name: str, size: int) -> AsyncGenerator[bytes, None]:
+    async def read(self, name: str, size: int, sha256: str) -> AsyncGenerator[bytes, None]:
         """An object of `size` bytes, in pieces of at most 1 MiB. It stays until it was read.
 
-        Raises UNAVAILABLE while the store is away, and INTERNAL for what is not there as a whole.
+        Raises UNAVAILABLE while the store is away, and INTERNAL for what is not there as a whole,
+        or is not what was stored: behind its last piece, if by nothing but the digest.
         """
         self._reading[name] += 1
-        left = size
+        left, digest = size, hashlib.sha256()
         try:
             async with aclosing(self._objects.read(name, size)) as pieces:
                 async for piece in pieces:
                     left -= len(piece)
+                    digest.update(piece)
                     view = memoryview(piece)
                     for start in range(0, len(piece), _MESSAGE):
                         yield bytes(view[start : start + _MESSAGE])
@@ -134,6 +137,8 @@ class KeptObjects:
                 self._awake.set()
         if left:
             raise DroverError(Reason.INTERNAL, f"the store has lost bytes of {name}")
+        if digest.hexdigest() != sha256:
+            raise DroverError(Reason.INTERNAL, f"the store has other bytes of {name}")
 
     async def run(self) -> None:
         """Deletes what nothing refers to, until it is cancelled."""
