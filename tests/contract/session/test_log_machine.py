@@ -22,6 +22,7 @@ from drover.session.v1 import lease_pb2
 from services.session.domain import inbox, lease
 from services.session.domain.accept import accept
 from services.session.domain.append import Holder, append
+from services.session.domain.listing import EventsQuery, list_events
 from services.session.domain.ports import About
 from services.session.domain.session import Status, Stop
 from tests.doubles.session_database import migrated
@@ -255,8 +256,22 @@ class SessionMachine(RuleBasedStateMachine):
     # what must hold
 
     @invariant()
-    def the_log_only_grows_and_nothing_in_it_is_lost_doubled_or_out_of_order(self):
-        events = self.world.events()
+    def what_must_hold_holds(self):
+        """Looked at in one transaction: each is two ways over the network."""
+        events, state, calls = self.world.store.run(self.look, keep=False)
+        self.the_log_only_grows_and_nothing_in_it_is_lost_doubled_or_out_of_order(events)
+        self.a_system_message_is_behind_the_message_that_it_came_with()
+        self.a_call_has_at_most_one_result()
+        assert state.unanswered == sum(call.awaited for call in calls.values())
+        self.who_can_go_on_has_a_brain_or_needs_one(state)
+        assert self.generations == sorted(set(self.generations))
+
+    def look(self, tx):
+        ref = self.world.ref
+        page = list_events(tx, ref, EventsQuery(limit=1000), None)
+        return page.events, tx.state(ref), tx.calls(ref.session_id, list(self.calls))
+
+    def the_log_only_grows_and_nothing_in_it_is_lost_doubled_or_out_of_order(self, events):
         log = [event for event in events if event.seq]
         assert log[: len(self.log)] == self.log
         self.log = log
@@ -271,7 +286,6 @@ class SessionMachine(RuleBasedStateMachine):
             taken = [order[event.id] for event in log if event.HasField(kind)]
             assert taken == sorted(taken)
 
-    @invariant()
     def a_system_message_is_behind_the_message_that_it_came_with(self):
         order = {event_id: n for n, event_id in enumerate(self.accepted)}
         pairs = [
@@ -282,29 +296,15 @@ class SessionMachine(RuleBasedStateMachine):
         for first, second in pairs:
             assert order[first.id] == order[second.id] - 1
 
-    @invariant()
     def a_call_has_at_most_one_result(self):
         results = self.results()
         assert len(results) == len(set(results))
 
-    @invariant()
-    def what_is_waited_for_is_counted(self):
-        calls = self.world.store.run(
-            lambda tx: tx.calls(self.world.ref.session_id, list(self.calls)), keep=False
-        )
-        assert self.world.state.unanswered == sum(call.awaited for call in calls.values())
-
-    @invariant()
-    def who_can_go_on_has_a_brain_or_needs_one(self):
-        state = self.world.state
+    def who_can_go_on_has_a_brain_or_needs_one(self, state):
         if state.activity.status is Status.RUNNING:
             assert state.needs_brain
         if inbox.needs_brain(state.stop, state.waiting):
             assert state.needs_brain
-
-    @invariant()
-    def generations_only_grow(self):
-        assert self.generations == sorted(set(self.generations))
 
 
 def reason_of(result):
