@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect, insort
+
 from services.session.domain.admission import refuse
 
 
@@ -9,25 +11,20 @@ class Places:
     """Mount paths that are taken, each by one whose name is told to who wants it, too."""
 
     def __init__(self) -> None:
-        self._at: dict[str, str] = {}
-        self._around: dict[str, str] = {}
+        # In order, with a slash behind each: what lies in a place comes right behind it. Since
+        # nothing does, a path's neighbours are all that can be in its way.
+        self._taken: list[str] = []
+        self._owners: dict[str, str] = {}
 
     def take(self, mount_path: str, owner: str, path: str) -> None:
         """Takes a place for `owner`. Raises INVALID_ARGUMENT, naming `path`, if it is not free."""
-        above = _above(mount_path)
-        for place in (mount_path, *above):
-            if place in self._at:
-                raise refuse(path, f"lies where {self._at[place]} is mounted")
-        if mount_path in self._around:
-            raise refuse(path, f"{self._around[mount_path]} is mounted below it")
-        self._at[mount_path] = owner
-        for place in above:
-            self._around.setdefault(place, owner)
-
-
-def _above(mount_path: str) -> list[str]:
-    """The directories that a place lies in, the nearest first."""
-    found = []
-    while (mount_path := mount_path.rpartition("/")[0]) != "":
-        found.append(mount_path)
-    return found
+        place = f"{mount_path}/"
+        at = bisect(self._taken, place)
+        for before in self._taken[max(0, at - 1) : at]:
+            if place.startswith(before):
+                raise refuse(path, f"lies where {self._owners[before]} is mounted")
+        for behind in self._taken[at : at + 1]:
+            if behind.startswith(place):
+                raise refuse(path, f"{self._owners[behind]} is mounted below it")
+        insort(self._taken, place)
+        self._owners[place] = owner
