@@ -52,6 +52,7 @@ class RegistryDouble(FileServiceServicer, SkillVersionServiceServicer):
         self.broken = False
         self.gate: asyncio.Event | None = None
         self.reading = asyncio.Event()
+        self.list_files: Any = None
 
     def file(self, file_id: str, data: bytes, workspace: str = HOME) -> None:
         self.files[workspace, file_id] = data
@@ -96,6 +97,9 @@ class RegistryDouble(FileServiceServicer, SkillVersionServiceServicer):
         self.published[header.session_id, header.filename] = data
         self.uploads.append(header.filename)
         return files.UploadFileResponse()
+
+    async def ListFiles(self, request: Any, context: Any) -> Any:
+        return await self.list_files(request, context)
 
     def _check(self) -> None:
         if self.away:

@@ -128,7 +128,7 @@ class RegistryClient:
             except grpc.RpcError as error:
                 raise from_rpc_error(error, _WHO) from error
             for file in page.data:
-                if file.downloadable:  # else it is a copy that the session was given
+                if not file.copy_of:  # else the session was given it
                     found.setdefault(file.filename, file.created_at.ToNanoseconds())
             if not page.next_page:
                 return found

@@ -103,6 +103,7 @@ async def test_only_what_sessions_made_is_downloadable_unless_uploads_are(
         HOME, "sesn_2", [Copy(uploaded.id, "file_copy")], cabinet.clock.now()
     )
     assert (uploaded.downloadable, made.downloadable, copy.downloadable) == (False, True, False)
+    assert (uploaded.copy_of, made.copy_of, copy.copy_of) == ("", "", uploaded.id)
     generous = Cabinet(cabinet.database, Limits(20, 50, downloadable_uploads=True))
     for file in (uploaded, made, copy):
         assert (await generous.files.get(HOME, file.id)).downloadable

@@ -89,7 +89,7 @@ def new_copy(file: File, copy_id: str, session_id: str, now: datetime) -> File:
     """A session's copy of a file: of the same bytes, and not bound to its time."""
     copy = File()
     copy.CopyFrom(file)
-    copy.id = copy_id
+    copy.id, copy.copy_of = copy_id, file.id
     copy.ClearField("expires_at")
     copy.scope.id = session_id
     copy.created_at.FromDatetime(now)

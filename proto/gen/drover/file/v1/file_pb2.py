@@ -26,7 +26,7 @@ from drover.api.v1 import annotations_pb2 as drover_dot_api_dot_v1_dot_annotatio
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64rover/file/v1/file.proto\x12\x0e\x64rover.file.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa3\x02\n\x04\x46ile\x12\n\n\x02id\x18\x01 \x01(\t\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x66ilename\x18\x03 \x01(\t\x12\x11\n\tmime_type\x18\x04 \x01(\t\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12\x14\n\x0c\x64ownloadable\x18\x06 \x01(\x08\x12\x33\n\nexpires_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12(\n\x05scope\x18\x08 \x01(\x0b\x32\x19.drover.file.v1.FileScope\x12\x16\n\x06sha256\x18\t \x01(\tB\x06\xa2\x8b&\x02\x18\x01:\n\x92\x8b&\x06\n\x04\x66ileB\r\n\x0b_expires_at\"&\n\tFileScope\x12\n\n\x02id\x18\x01 \x01(\t:\r\x92\x8b&\t\n\x07sessionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64rover/file/v1/file.proto\x12\x0e\x64rover.file.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbc\x02\n\x04\x46ile\x12\n\n\x02id\x18\x01 \x01(\t\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x66ilename\x18\x03 \x01(\t\x12\x11\n\tmime_type\x18\x04 \x01(\t\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12\x14\n\x0c\x64ownloadable\x18\x06 \x01(\x08\x12\x33\n\nexpires_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12(\n\x05scope\x18\x08 \x01(\x0b\x32\x19.drover.file.v1.FileScope\x12\x16\n\x06sha256\x18\t \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x12\x17\n\x07\x63opy_of\x18\n \x01(\tB\x06\xa2\x8b&\x02\x18\x01:\n\x92\x8b&\x06\n\x04\x66ileB\r\n\x0b_expires_at\"&\n\tFileScope\x12\n\n\x02id\x18\x01 \x01(\t:\r\x92\x8b&\t\n\x07sessionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,12 +35,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_FILE'].fields_by_name['sha256']._loaded_options = None
   _globals['_FILE'].fields_by_name['sha256']._serialized_options = b'\242\213&\002\030\001'
+  _globals['_FILE'].fields_by_name['copy_of']._loaded_options = None
+  _globals['_FILE'].fields_by_name['copy_of']._serialized_options = b'\242\213&\002\030\001'
   _globals['_FILE']._loaded_options = None
   _globals['_FILE']._serialized_options = b'\222\213&\006\n\004file'
   _globals['_FILESCOPE']._loaded_options = None
   _globals['_FILESCOPE']._serialized_options = b'\222\213&\t\n\007session'
   _globals['_FILE']._serialized_start=112
-  _globals['_FILE']._serialized_end=403
-  _globals['_FILESCOPE']._serialized_start=405
-  _globals['_FILESCOPE']._serialized_end=443
+  _globals['_FILE']._serialized_end=428
+  _globals['_FILESCOPE']._serialized_start=430
+  _globals['_FILESCOPE']._serialized_end=468
 # @@protoc_insertion_point(module_scope)

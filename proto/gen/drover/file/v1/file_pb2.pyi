@@ -32,6 +32,7 @@ class File(_message.Message):
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     SCOPE_FIELD_NUMBER: _builtins.int
     SHA256_FIELD_NUMBER: _builtins.int
+    COPY_OF_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     filename: _builtins.str
     mime_type: _builtins.str
@@ -42,6 +43,8 @@ class File(_message.Message):
     """
     sha256: _builtins.str
     """SHA-256 of its bytes, lower-case hexadecimal."""
+    copy_of: _builtins.str
+    """Of a session's copy: the id of the file that it was made of. Empty for all others."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -62,10 +65,11 @@ class File(_message.Message):
         expires_at: _timestamp_pb2.Timestamp | None = ...,
         scope: Global___FileScope | None = ...,
         sha256: _builtins.str = ...,
+        copy_of: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "created_at", b"created_at", "expires_at", b"expires_at", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "created_at", b"created_at", "downloadable", b"downloadable", "expires_at", b"expires_at", "filename", b"filename", "id", b"id", "mime_type", b"mime_type", "scope", b"scope", "sha256", b"sha256", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "copy_of", b"copy_of", "created_at", b"created_at", "downloadable", b"downloadable", "expires_at", b"expires_at", "filename", b"filename", "id", b"id", "mime_type", b"mime_type", "scope", b"scope", "sha256", b"sha256", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
     _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015
