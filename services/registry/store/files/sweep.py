@@ -61,7 +61,8 @@ class FileSweep:
             for workspace_id, some in groupby(due, key=lambda one: one[0]):
                 ids = [file_id for _, file_id in some]
                 count = await self._database.write(partial(_expire, workspace_id, ids, micros(now)))
-                _log.info("files_expired", workspace_id=workspace_id, count=count)
+                if count:  # else another process has seen to them
+                    _log.info("files_expired", workspace_id=workspace_id, count=count)
             self._objects.wake()
         known_until = micros(now - KEPT_AFTER_EXPIRY)
         while await self._database.write(partial(_forget_files, known_until)) >= _AT_ONCE:
