@@ -26,14 +26,14 @@ class Namespace:
     """
 
     def __init__(self, name: str, subnet: str) -> None:
-        self._name = name
+        self.name = name
         self.outside = f"{subnet}.1"
         self.inside = f"{subnet}.2"
 
     @property
     def prefix(self) -> tuple[str, ...]:
         """What a command line begins with to run in here. The pid is the command's own."""
-        return ("ip", "netns", "exec", self._name)
+        return ("ip", "netns", "exec", self.name)
 
     def cut(self, *ports: int) -> None:
         """Drops, both ways and without a word, what is to or from these TCP ports; none is all.
@@ -57,18 +57,18 @@ class Namespace:
 
     def make(self) -> None:
         """Makes the namespace and its wire."""
-        wire = f"v{self._name[-8:]}"
-        _run("ip", "netns", "add", self._name)
-        _run("ip", "link", "add", wire, "type", "veth", "peer", "eth0", "netns", self._name)
+        wire = f"v{self.name[-8:]}"
+        _run("ip", "netns", "add", self.name)
+        _run("ip", "link", "add", wire, "type", "veth", "peer", "eth0", "netns", self.name)
         _run("ip", "address", "add", f"{self.outside}/30", "dev", wire)
         _run("ip", "link", "set", wire, "up")
-        _run("ip", "-n", self._name, "address", "add", f"{self.inside}/30", "dev", "eth0")
-        _run("ip", "-n", self._name, "link", "set", "eth0", "up")
-        _run("ip", "-n", self._name, "link", "set", "lo", "up")
+        _run("ip", "-n", self.name, "address", "add", f"{self.inside}/30", "dev", "eth0")
+        _run("ip", "-n", self.name, "link", "set", "eth0", "up")
+        _run("ip", "-n", self.name, "link", "set", "lo", "up")
 
     def remove(self) -> None:
         """Removes the namespace, and the wire with it."""
-        _run("ip", "netns", "delete", self._name)
+        _run("ip", "netns", "delete", self.name)
 
     def _nft(self, script: str) -> None:
         _run(*self.prefix, "nft", "-f", "-", script=script + "\n")

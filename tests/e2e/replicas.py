@@ -14,7 +14,6 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -34,7 +33,7 @@ from storage.migrate import migrate as apply
 from tests.doubles.messages_api import MessagesApi, running
 from tests.doubles.ports import free_port
 from tests.e2e.forked import Forked, warm
-from tests.e2e.stack import BETA, KEY, READY_SECONDS, ROOT, wait_for
+from tests.e2e.stack import BETA, KEY, READY_SECONDS, wait_for
 
 SESSIONS = ("session-1", "session-2")
 GATEWAYS = ("gateway-1", "gateway-2")
@@ -42,9 +41,6 @@ BRAINS = ("brain-1", "brain-2")
 _ALONE = ("registry", "hands", "vault_proxy")
 _NEEDS_DATABASE = ("session", "registry", "hands")
 _STOP_SECONDS = 15.0
-# By a program and not by a function of ours between fork and exec: a child that is forked in the
-# midst of gRPC's threads dies now and then.
-_DYING_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 
 
 @dataclass(slots=True)
@@ -54,9 +50,9 @@ class Process:
     name: str
     environment: dict[str, str]
     log: Path
-    prefix: tuple[str, ...] = ()
-    """What its command line begins with, for one that runs in a network of its own."""
-    running: subprocess.Popen[bytes] | Forked | None = None
+    network: str = ""
+    """The network namespace that it runs in, if it is one of its own."""
+    running: Forked | None = None
 
     @property
     def kind(self) -> str:
@@ -178,22 +174,13 @@ class Replicas:
             assert not process.alive, f"{name} runs already"
             package = "gateway" if process.kind == "gateway" else f"services.{process.kind}"
             module = f"{package}.main"
-            python_path = process.environment.get("PYTHONPATH")
-            if not process.prefix and python_path == os.environ.get("PYTHONPATH"):
-                late = MODEL_CLIENT if process.kind == "brain" else ()
-                order = Order(name, module, str(process.log), process.environment, late)
-                process.running = warm().fork(order)
-                continue
-            with process.log.open("ab") as log:
-                process.running = subprocess.Popen(
-                    [*_DYING_WITH_US, *process.prefix, sys.executable, "-P", "-m", module],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=process.environment,
-                    cwd=ROOT,
-                    start_new_session=True,
-                )
+            late = MODEL_CLIENT if process.kind == "brain" else ()
+            arguments: tuple[str, ...] = ()
+            if process.network or "DROVER_TEST_SKEW" in process.environment:
+                arguments = (module, process.network) if process.network else (module,)
+                module, late = "tests.e2e.forked_service", (module, *late)
+            order = Order(name, module, str(process.log), process.environment, late)
+            process.running = warm().fork(order, *arguments)
 
     def kill(self, *names: str) -> None:
         """kill -9; they stay dead."""

@@ -88,7 +88,7 @@ def running_networks(data: Path) -> Iterator[Networks]:
             model = urlsplit(fleet.model.base_url)
             for name, where in (("brain-1", brain), ("hands", hands), ("gateway-2", gateway)):
                 process = fleet.processes[name]
-                process.prefix = where.prefix
+                process.network = where.name
                 told(name, DROVER_LISTEN=f"{where.inside}:{port_of(process.address)}")
             everywhere = "0.0.0.0"  # noqa: S104
             told("session-1", DROVER_LISTEN=f"{everywhere}:{session}")

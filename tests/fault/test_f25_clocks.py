@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from anthropic import Anthropic
 
-from tests.doubles import skewed
 from tests.doubles.messages_api import Gate, text
 from tests.doubles.postgres import Cluster
 from tests.e2e.driving import history, new_session, run_turn, send, texts
@@ -41,8 +40,6 @@ def made(
     def prepare(stack: Replicas) -> None:
         for name in (*sessions, *_BRAINS):
             environment = stack.processes[name].environment
-            path = [next(iter(skewed.__path__)), environment.get("PYTHONPATH", "")]
-            environment["PYTHONPATH"] = ":".join(filter(None, path))
             environment["DROVER_TEST_SKEW"] = str(_clock(stack, name))
             set_clock(stack, name, 0)
 

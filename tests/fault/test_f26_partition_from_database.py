@@ -44,7 +44,7 @@ def cut_off(data: Path, cluster: Cluster) -> Iterator[tuple[Replicas, Namespace,
             )
             at = port_of(registry.address)
             registry.environment["DROVER_LISTEN"] = f"0.0.0.0:{at}"
-            session.prefix = net.prefix
+            session.network = net.name
             session.environment |= {
                 "DROVER_LISTEN": f"{net.inside}:{port_of(session.address)}",
                 "DROVER_REGISTRY_ADDRESS": f"{net.outside}:{at}",

@@ -1,4 +1,4 @@
-"""A host whose clock is wrong: Python imports this as it starts, if the directory is on its path.
+"""A host whose clock is wrong, for the process that imports this, and no other ever does.
 
 The file that DROVER_TEST_SKEW names holds by how many seconds, and may change while the process
 runs. Only the wall clock is touched, as somebody who sets it would.
