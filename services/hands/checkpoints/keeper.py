@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from services.hands.checkpoints.taking import TakeFailed
-from services.hands.domain.address import session_of, split
+from services.hands.domain.address import is_of, session_of
 from services.hands.domain.checkpoint import is_behind
 
 if TYPE_CHECKING:
@@ -150,13 +150,11 @@ class Keeper:
     async def purged(self, session_id: str, hand: str | None) -> None:
         """Its checkpoints are deleted, sooner or later."""
         for where in [*self._running]:
-            if split(where) == (session_id, hand) or (
-                hand is None and session_of(where) == session_id
-            ):
+            if is_of(where, session_id, hand):
                 await self._stop(where)
         await self._rows.purge(session_id, hand)
         for where in await asyncio.to_thread(self._origins.of_session, session_id):
-            if hand is None or split(where)[1] == hand:
+            if is_of(where, session_id, hand):
                 self._forget(where)
                 await asyncio.to_thread(self._origins.delete, where)
         if self._pruner is not None:

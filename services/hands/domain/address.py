@@ -26,6 +26,11 @@ def session_of(where: str) -> str:
     return split(where)[0]
 
 
+def is_of(where: str, session_id: str, hand: str | None) -> bool:
+    """Whether an address is that of a session's hand, or of any that it has."""
+    return split(where) == (session_id, hand) or (hand is None and session_of(where) == session_id)
+
+
 def shown(hand: str) -> str:
     """How a message names a hand."""
     return f"the hand {hand}" if hand else "the session's own hand"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from services.hands.bringing.port import Told
-from services.hands.domain.address import session_of
+from services.hands.domain.address import is_of, session_of
 from services.hands.lifecycle import Unobserved
 from services.hands.memory import records
 from services.hands.memory.mirror import Mirror
@@ -137,6 +137,12 @@ class MemoryDirectories(Unobserved):
         elif (mirror := self._left.get(where)) is not None:
             await mirror.store()
 
+    async def purged(self, session_id: str, hand: str | None) -> None:
+        """Nobody is interested any more in what is left."""
+        for where in [*self._left]:
+            if is_of(where, session_id, hand):
+                del self._left[where]
+
     def tend(self) -> None:
         """Tries again what could not be stored when its hand ended, and looks at what goes on
         behind calls. Called from time to time.
@@ -207,8 +213,9 @@ class MemoryDirectories(Unobserved):
     async def _store_left(self, where: str, mirror: Mirror) -> None:
         await mirror.store()
         if not mirror.pending and self._left.get(where) is mirror:
-            del self._left[where]
-            await mirror.close()
+            await mirror.close()  # first: from now on another one may go on with the record
+            if self._left.get(where) is mirror:
+                del self._left[where]
 
     def _unfinished(self) -> list[tuple[str, Volume, Mounts]]:
         found = []

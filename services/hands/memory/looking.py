@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from services.hands.domain.memory import push, words
 from services.hands.domain.memory.known import Content, Refusal
 from services.hands.domain.memory.paths import trouble
-from services.hands.memory import tree
+from services.hands.memory import records, tree
 
 if TYPE_CHECKING:
     from services.hands.backends.port import Volume
     from services.hands.domain.memory.known import Scan, StoreState
     from services.hands.domain.memory.words import Notice
+
+
+_MOST_NOTED: Final = 4 * tree.MAX_ENTRIES
+"""Files of a store that are told apart from new ones, where there are more than are looked at."""
 
 
 @dataclass(slots=True)
@@ -39,10 +43,13 @@ class Looked:
 def look(volume: Volume, slug: str, state: StoreState, *, settled: bool = False) -> Looked:
     """Looks once. `settled`: leaves out what may be in the middle of a change.
 
-    Raises `OSError`: also for a volume that is being deleted, whose files are missed by nobody.
+    Raises `OSError`: also for a volume that is being deleted, or was put in the place of the one
+    that the state is of. Their files are missed by nobody.
     """
     with tree.opened(volume.root / "memory", slug) as root:
         found = tree.scan(root)
+        # In this order: what was looked at is in its place still, which has a record.
+        records.check_there(volume.root)
         tree.check_there(volume.root / "memory", slug, root)
         changed, gone = push.touched(state, found)
         if settled:
@@ -87,9 +94,16 @@ class _Looking:
         for path in scan.unseen:
             if state.tell_once(path, "unseen", None):
                 self.looked.notices.append(words.not_stored(self.place, path, words.UNREADABLE))
-        if not scan.whole:
-            if state.tell_once("", "too many", None):
-                self.looked.notices.append(words.not_stored(self.place, "", words.TOO_MANY))
+        if not scan.whole and state.tell_once("", "too many", None):
+            self.looked.notices.append(words.not_stored(self.place, "", words.TOO_MANY))
+        self._forget()
+
+    def _forget(self) -> None:
+        state, scan = self.state, self.scan
+        if not scan.whole:  # what is gone cannot be known
+            for noted in (state.refused, state.told):
+                if len(noted) > _MOST_NOTED:
+                    noted.clear()
             return
         there = scan.files.keys() | scan.odd.keys() | scan.unseen | state.memories.keys()
         for about in (state.refused, state.told):

@@ -12,6 +12,7 @@ from chassis.context import CallContext, call_context
 from chassis.errors import DroverError, Reason
 from services.hands.domain.memory import words
 from services.hands.domain.memory.known import StoreState
+from services.hands.domain.memory.notices import Notices
 from services.hands.memory import records
 from services.hands.memory.looking import Looked, look
 from services.hands.memory.placing import make, placing
@@ -51,7 +52,7 @@ class Mirror:
         self._stores = mounts.stores
         self._record: Record | None = None
         self._lock = asyncio.Lock()
-        self._notices: list[Notice] = []
+        self._notices = Notices()
         self._pending = True
         self._away = False
         self._waited = False
@@ -88,8 +89,7 @@ class Mirror:
 
     def take(self) -> list[Notice]:
         """What is to be told, as much as one result should hold; the rest stays."""
-        taken, self._notices = self._notices[:_MOST_TOLD], self._notices[_MOST_TOLD:]
-        return taken
+        return self._notices.take(_MOST_TOLD)
 
     async def freshen(self) -> None:
         """Brings what is new in the stores, and stores what has waited."""
@@ -121,6 +121,9 @@ class Mirror:
             with call_context(CallContext(self._workspace_id)):
                 try:
                     await self._rounds(pulls=pulls, pushes=pushes, settled=settled)
+                except records.NoRecord:
+                    self._record = None  # all that was known is of another volume
+                    self._break("their volume is another one by now")
                 except OSError as error:
                     self._break(error.strerror or "it is not known why")
                 except Exception:  # noqa: BLE001  # whatever it is, the calls go on
@@ -134,7 +137,7 @@ class Mirror:
         self._pending = True
         if self._broken != why:
             self._broken = why
-            self._notices.append(words.broken(why))
+            self._notices.add(words.broken(why))
 
     async def _rounds(self, *, pulls: bool, pushes: bool, settled: bool) -> None:
         if self._record is None:
@@ -174,6 +177,8 @@ class Mirror:
         record.workspace_id = self._workspace_id
         record.read_only = [one.directory for one in self._stores if one.read_only]
         record.open = False
+        if not records.exists(self._volume.root):
+            records.write(self._volume.root, record, is_first=True)
         return record
 
     async def _pull(self, record: Record) -> bool:
@@ -197,7 +202,7 @@ class Mirror:
                     state.revision = changes.revision
                 else:
                     news = True
-                    self._notices += await asyncio.to_thread(
+                    notices = await asyncio.to_thread(
                         pull,
                         self._volume,
                         mounted.directory,
@@ -205,6 +210,7 @@ class Mirror:
                         changes,
                         read_only=mounted.read_only,
                     )
+                    self._notices.add(*notices)
                 if changes.more and state.revision == changes.revision:
                     more.append(mounted)
             asked = more
@@ -218,7 +224,7 @@ class Mirror:
         looked = await asyncio.to_thread(self._look, record, writable, settled)
         changed = any(one.changed for one in looked)
         for one in looked:
-            self._notices += one.notices
+            self._notices.add(*one.notices)
         if not any(one.steps for one in looked):
             self._pending = settled
             if not settled:
@@ -244,7 +250,7 @@ class Mirror:
             state, place = record.stores[slug], f"/mnt/memory/{slug}"
             pushing = Pushing(self._memories, state, self._session_id, place, final=final)
             pushed = await pushing.push(one.steps, until)
-            self._notices += pushed.notices
+            self._notices.add(*pushed.notices)
             overtaken |= pushed.overtaken
             if pushed.late:
                 self._rest()
@@ -257,7 +263,7 @@ class Mirror:
             ]
         if waiting:
             self._waited = True
-            self._notices.append(words.waiting(waiting))
+            self._notices.add(words.waiting(waiting))
         if until:
             self._pending = overtaken
             if not overtaken:
@@ -267,7 +273,7 @@ class Mirror:
     def _catch_up(self) -> None:
         if self._waited:
             self._waited = False
-            self._notices.append(words.caught_up())
+            self._notices.add(words.caught_up())
 
     def _failed(self, error: DroverError) -> None:
         if error.reason is Reason.DEADLINE_EXCEEDED:
@@ -275,7 +281,7 @@ class Mirror:
         if not self._away:
             self._away = True
             _log.info("memory_away", session_id=self._session_id, reason=error.reason)
-            self._notices.append(words.unread())
+            self._notices.add(words.unread())
 
     def _rest(self) -> None:
         self._rest_until = asyncio.get_running_loop().time() + _REST_SECONDS

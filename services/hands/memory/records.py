@@ -8,6 +8,7 @@ store.
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass, field
 from functools import cache
@@ -46,9 +47,19 @@ class Record:
         return Mounts(self.workspace_id, stores=stores)
 
 
+class NoRecord(FileNotFoundError):  # noqa: N818  # what a volume is
+    """A volume has none: it is another than the one that something is known of."""
+
+
 def exists(root: Path) -> bool:
     """Whether a volume has one."""
     return (root / _NAME).exists()
+
+
+def check_there(root: Path) -> None:
+    """Raises `NoRecord` for a volume that has none."""
+    if not exists(root):
+        raise NoRecord(errno.ENOENT, "its volume is another one")
 
 
 def read(root: Path) -> Record:
@@ -59,8 +70,12 @@ def read(root: Path) -> Record:
         return Record()
 
 
-def write(root: Path, record: Record) -> None:
-    """Keeps it, all of it or nothing. Raises `OSError`."""
+def write(root: Path, record: Record, *, is_first: bool = False) -> None:
+    """Keeps it, all of it or nothing. Raises `OSError`, and `NoRecord` where there is none yet and
+    this is not the first.
+    """
+    if not is_first:
+        check_there(root)
     unfinished = root / f"{_NAME}.new"
     data = orjson.dumps(
         {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from chassis.errors import DroverError
-from services.hands.domain.address import session_of, split
+from services.hands.domain.address import is_of, session_of
 from services.hands.outputs.record import Record
 
 if TYPE_CHECKING:
@@ -115,9 +115,7 @@ class Publisher:
     async def purged(self, session_id: str, hand: str | None) -> None:
         """Nobody is interested any more."""
         for where in [*self._watches]:
-            if split(where) == (session_id, hand) or (
-                hand is None and session_of(where) == session_id
-            ):
+            if is_of(where, session_id, hand):
                 await self._stop(where)
 
     # what calls are told

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from services.hands.backends.port import Volume
-from services.hands.domain.memory.known import Scan
-from services.hands.memory import records, tree
-from services.hands.memory.attendant import MemoryDirectories
-from services.hands.workspace import Workspaces
-from tests.doubles.memory_world import OWNER, MemoryWorld, Sandbox, Watched, memory_world
+from services.hands.memory import records
+from tests.doubles.memory_world import MemoryWorld, Sandbox, memory_world
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -425,73 +419,6 @@ async def test_after_a_crash_of_the_machine_lost_files_are_no_changes(
     assert "/mnt/memory/notes/empty" in told
     assert await world.has(store_id) == sandbox.files()
     assert len(await world.history(store_id)) == 3
-
-
-async def test_a_directory_that_is_gone_is_filled_anew_and_deletes_nothing(
-    world: MemoryWorld, store_id: str, sandbox: Sandbox
-) -> None:
-    await world.write(store_id, "/a", "one")
-    await sandbox.fresh()
-    (sandbox.memory / "a").unlink()
-    sandbox.memory.rmdir()
-    sandbox.restart()
-    assert await sandbox.fresh() == []
-    assert await world.has(store_id) == sandbox.files() == {"/a": "one"}
-
-
-async def test_a_volume_that_is_being_deleted_deletes_no_memories(
-    world: MemoryWorld, store_id: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await world.write(store_id, "/a", "one")
-    await sandbox.fresh()
-    scan = tree.scan
-
-    def meanwhile(root: int) -> Scan:
-        gone = sandbox.root.rename(sandbox.root.with_suffix(".gone"))
-        shutil.rmtree(gone)
-        return scan(root)
-
-    monkeypatch.setattr(tree, "scan", meanwhile)
-    await sandbox.stored()
-    assert await world.has(store_id) == {"/a": "one"}
-
-
-async def test_a_volume_that_was_put_in_the_place_of_another_is_filled_anew(
-    world: MemoryWorld, store_id: str, sandbox: Sandbox, make: Callable[..., Sandbox]
-) -> None:
-    await world.write(store_id, "/a", "one")
-    await sandbox.fresh()
-    restored = make("restored").root
-    shutil.rmtree(sandbox.root)
-    restored.rename(sandbox.root)
-    await sandbox.mirror.take_over(Volume(sandbox.root, OWNER))
-    assert await sandbox.fresh() == []
-    assert await world.has(store_id) == sandbox.files() == {"/a": "one"}
-
-
-async def test_what_a_dead_process_left_is_stored_by_the_next_without_a_call(
-    world: MemoryWorld, store_id: str, tmp_path: Path
-) -> None:
-    workspaces = Workspaces(tmp_path, privileged=OWNER is not None)
-    await workspaces.start()
-    sandbox = Sandbox(world, tmp_path / "workspaces" / "sesn_1", store_id)
-    idle = Sandbox(world, tmp_path / "workspaces" / "sesn_2", await world.registry.store())
-    for one in (sandbox, idle):
-        await one.fresh()
-        await one.stored()
-    await idle.mirror.close()
-    sandbox.write("/late", "by a command that went on")
-    idle.write("/ignored", "nothing can have written here")
-    for _ in range(2):  # the second has nothing to do
-        client = Watched(world.client)
-        async with asyncio.TaskGroup() as tasks:
-            memory = MemoryDirectories(client, workspaces, tasks)
-            await memory.start()
-            await memory.close()
-    assert client.asked == []
-    assert await world.has(store_id) == {"/late": "by a command that went on"}
-    assert (await world.history(store_id))[-1] == ("created", "/late", "sesn_1")
-    assert await world.has(idle.store_id) == {}
 
 
 async def test_while_a_call_runs_files_that_are_being_written_are_left_alone(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.hands.domain.memory import paths, push
+from services.hands.domain.memory import paths, push, words
 from services.hands.domain.memory.known import (
     Content,
     Fingerprint,
@@ -18,6 +18,7 @@ from services.hands.domain.memory.known import (
     Scan,
     StoreState,
 )
+from services.hands.domain.memory.notices import MOST, Notices
 from services.hands.domain.memory.pull import Verdict, judge
 
 SEEN = Fingerprint(1, 2, 3, 4)
@@ -181,3 +182,13 @@ def test_paths_that_no_memory_can_have_are_known_beforehand(path: str, why: str)
     assert why in found
     assert bool(found) == bool(why)
     assert paths.shown(path).isprintable()
+
+
+def test_no_more_notices_are_kept_than_are_of_use() -> None:
+    notices = Notices()
+    for number in range(MOST + 30):
+        notices.add(words.Notice(str(number)), words.Notice(""))
+    told = [notice.text for _ in range(3) for notice in notices.take(MOST // 2)]
+    assert len(told) == MOST + 1
+    assert f"{MOST + 60} more" in told[-1]
+    assert notices.take(20) == []

@@ -153,6 +153,14 @@ def waiting(paths: Sequence[str]) -> Notice:
     )
 
 
+def unlisted(count: int) -> Notice:
+    """Notices that were too many to be kept."""
+    return Notice(
+        f"There were {count:,} more such notices, which are not listed: not all that was written "
+        "below /mnt/memory is stored."
+    )
+
+
 def caught_up() -> Notice:
     """What waited is stored."""
     return Notice("Memory stores can be reached again, and what waited is stored.", is_error=False)
