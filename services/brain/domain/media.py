@@ -13,7 +13,8 @@ from services.brain.domain.content import REFERENCE_MARK
 
 # Inside a JSON string every quote is escaped, so that only a block's own source looks like this:
 # in JSON that others have written, `content.foreign` has seen to it.
-TEXT: Final = rb'"(?:[^"\\]|\\.)*"'
+# Possessive: one may have millions of characters.
+TEXT: Final = rb'"(?:[^"\\]++|\\.)*+"'
 _DATA = re.compile(rb'"type":"base64","media_type":"([^"]*)","data":"[A-Za-z0-9+/=]*"')
 _DATA_MARK = b'"type":"base64"'
 
@@ -44,13 +45,9 @@ HELD: Final = re.compile(
 )
 """One whose bytes are in the conversation, or will be."""
 
-# Possessive: a picture has millions of characters.
-_LONG_TEXT = rb'"(?:[^"\\]++|\\.)*+"'
 SHOWN: Final = re.compile(
-    rb'\{"type":"(image|document)","source":\{"type":"[a-z0-9]+"(?:,"[a-z_]+":'
-    + _LONG_TEXT
-    + rb")*+\}"
-    rb'(?:,"(?:context|title)":' + _LONG_TEXT + rb")*+\}"
+    rb'\{"type":"(image|document)","source":\{"type":"[a-z0-9]+"(?:,"[a-z_]+":' + TEXT + rb")*+\}"
+    rb'(?:,"(?:context|title)":' + TEXT + rb")*+\}"
 )
 """One from wherever it comes."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from base64 import b64encode
 from typing import Any
 
@@ -197,3 +198,15 @@ def test_references_are_only_named_where_bulk_is_left_out_of_a_summary() -> None
     assert attachments.references(head) == []
     assert b"[an image]" in head
     assert b"[a document]" in head
+
+
+def test_a_long_context_takes_no_more_memory_than_it_is_long() -> None:
+    transcript = Transcript()
+    tracemalloc.start()
+    transcript.add("user", document(context='said "so" ' * 50_000))
+    body = transcript.render(b"", b"")
+    assert attachments.references(body) == [Reference("document", "file_2")]
+    filled = attachments.fill(body, {Reference("document", "file_2"): Attachment(b"{}")})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20 * len(filled)
