@@ -1,7 +1,11 @@
-"""Looks at a store's directory for what its store has not. Blocking."""
+"""Looks at a store's directory for what its store has not. Blocking.
+
+No more than one file is held in memory: a store may have 200 MB, and a sandbox change all of it.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -62,6 +66,16 @@ def look(volume: Volume, slug: str, state: StoreState, *, settled: bool = False)
     return looked
 
 
+def text_of(volume: Volume, slug: str, path: str, digest: str) -> str | None:
+    """The text of a file that was looked at; None where it is another by now."""
+    with suppress(OSError, tree.NoMemory, tree.TooLarge):
+        with tree.opened(volume.root / "memory", slug) as root:
+            data, content = tree.read(root, path)
+        if content.sha256 == digest:
+            return data.decode()
+    return None
+
+
 @dataclass(slots=True)
 class _Looking:
     state: StoreState
@@ -116,8 +130,8 @@ class _Looking:
             self._refuse(path, words.path_refused(self.place, path, why), "path")
             return None
         try:
-            content = tree.read(self.root, path)
-            content.data.decode()
+            data, content = tree.read(self.root, path)
+            data.decode()
         except tree.NoMemory:
             return None  # it has just gone: the next look says what it is
         except tree.TooLarge as found:

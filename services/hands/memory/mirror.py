@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -13,8 +14,7 @@ from chassis.errors import DroverError, Reason
 from services.hands.domain.memory import words
 from services.hands.domain.memory.known import StoreState
 from services.hands.domain.memory.notices import Notices
-from services.hands.memory import records
-from services.hands.memory.looking import Looked, look
+from services.hands.memory import looking, records
 from services.hands.memory.placing import make, placing
 from services.hands.memory.pulling import is_news, pull
 from services.hands.memory.pushing import Pushing
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from services.hands.backends.port import Volume
     from services.hands.domain.memory.words import Notice
     from services.hands.domain.mounts import MountedStore, Mounts
+    from services.hands.memory.looking import Looked
     from services.hands.memory.pushing import Memories
     from services.hands.memory.records import Record
 
@@ -233,7 +234,10 @@ class Mirror:
         return await self._tell(record, writable, looked, final=final), True
 
     def _look(self, record: Record, writable: Sequence[str], settled: bool) -> list[Looked]:
-        return [look(self._volume, slug, record.stores[slug], settled=settled) for slug in writable]
+        return [
+            looking.look(self._volume, slug, record.stores[slug], settled=settled)
+            for slug in writable
+        ]
 
     async def _tell(
         self, record: Record, writable: Sequence[str], looked: Sequence[Looked], *, final: bool
@@ -248,7 +252,10 @@ class Mirror:
         overtaken, waiting = False, []
         for slug, one in zip(writable, looked, strict=True):
             state, place = record.stores[slug], f"/mnt/memory/{slug}"
-            pushing = Pushing(self._memories, state, self._session_id, place, final=final)
+            text_of = partial(looking.text_of, self._volume, slug)
+            pushing = Pushing(
+                self._memories, state, self._session_id, place, text_of=text_of, final=final
+            )
             pushed = await pushing.push(one.steps, until)
             self._notices.add(*pushed.notices)
             overtaken |= pushed.overtaken

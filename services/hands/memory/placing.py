@@ -162,7 +162,7 @@ class Placing:
         except FileNotFoundError:
             return
         try:
-            if tree.content_of(handle).sha256 in known:
+            if tree.content_of(handle)[1].sha256 in known:
                 os.unlink(out, dir_fd=self._stage)
                 return
         except (tree.NoMemory, tree.TooLarge):

@@ -163,7 +163,7 @@ class _Pulling:
     def _local(self, path: str) -> str | None:
         """The digest of what is at a path; None where nothing is."""
         try:
-            return tree.read(self.placing.root, path).sha256
+            return tree.read(self.placing.root, path)[1].sha256
         except tree.NoMemory as found:
             return _OTHER if found.kind else None
         except (tree.TooLarge, OSError):

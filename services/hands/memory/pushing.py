@@ -14,7 +14,7 @@ from services.hands.domain.memory.known import Known, Refusal
 from services.hands.domain.memory.push import Create, Delete, Rename, Update
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from drover.memory.v1.memory_pb2 import Memory
     from drover.memory.v1.memory_service_pb2 import StoreChanges
@@ -76,15 +76,26 @@ class Pushed:
 
 
 class Pushing:
-    """Pushes the changes of one store's directory. `final`: what is overtaken is refused."""
+    """Pushes the changes of one store's directory. `final`: what is overtaken is refused.
+
+    `text_of` reads a file, by its path and its digest; None is of one that has changed. It blocks.
+    """
 
     def __init__(
-        self, memories: Memories, state: StoreState, session_id: str, place: str, *, final: bool
+        self,
+        memories: Memories,
+        state: StoreState,
+        session_id: str,
+        place: str,
+        *,
+        text_of: Callable[[str, str], str | None],
+        final: bool,
     ) -> None:
         self._memories = memories
         self._state = state
         self._session_id = session_id
         self._place = place
+        self._text_of = text_of
         self._final = final
         self._pushed = Pushed()
         self._away = False
@@ -127,19 +138,25 @@ class Pushing:
             self._pushed.overtaken |= len(lasting) < len(state.refused)
             state.refused = lasting
             return
-        if isinstance(step, Create):
-            memory = await memories.create(store_id, path, step.content.data.decode(), session_id)
-        elif isinstance(step, Update):
-            known, text = step.known, step.content.data.decode()
-            memory = await memories.update(
-                store_id, known.memory_id, known.sha256, session_id, text=text
-            )
-        else:
+        if isinstance(step, Rename):
             known = step.known
             memory = await memories.update(
                 store_id, known.memory_id, known.sha256, session_id, path=path
             )
             state.memories.pop(step.old, None)
+        else:
+            text = await asyncio.to_thread(self._text_of, path, step.content.sha256)
+            if text is None:
+                state.sent.pop(path, None)
+                self._pushed.overtaken = True
+                return
+            if isinstance(step, Create):
+                memory = await memories.create(store_id, path, text, session_id)
+            else:
+                known = step.known
+                memory = await memories.update(
+                    store_id, known.memory_id, known.sha256, session_id, text=text
+                )
         state.memories[path] = Known(memory.id, step.content.sha256, seen=step.content.seen)
         state.sent.pop(path, None)
         state.told.pop(path, None)

@@ -112,8 +112,8 @@ def scan(root: int) -> Scan:
     return found
 
 
-def read(root: int, path: str) -> Content:
-    """A memory's file. Raises `NoMemory`, `TooLarge` and `OSError`."""
+def read(root: int, path: str) -> tuple[bytes, Content]:
+    """What is in a memory's file. Raises `NoMemory`, `TooLarge` and `OSError`."""
     with parent_of(root, path) as (directory, name):
         try:
             handle = os.open(name, LOOK, dir_fd=directory)
@@ -125,7 +125,7 @@ def read(root: int, path: str) -> Content:
             os.close(handle)
 
 
-def content_of(handle: int) -> Content:
+def content_of(handle: int) -> tuple[bytes, Content]:
     """What is in a file that was looked at. Raises `NoMemory`, `TooLarge` and `OSError`."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
@@ -147,7 +147,7 @@ def content_of(handle: int) -> Content:
     certain = fingerprint(before) == seen and seen.size == len(data)
     if time.time_ns() - max(seen.changed, seen.modified) < _RECENT:
         certain = False
-    return Content(data, sha256(data).hexdigest(), seen if certain else None)
+    return data, Content(sha256(data).hexdigest(), seen if certain else None)
 
 
 def reopened(handle: int, flags: int, needed: int) -> int:

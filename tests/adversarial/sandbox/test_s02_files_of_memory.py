@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from services.hands.memory import exchange, placing, tree
+from services.hands.memory import exchange, placing, records, tree
 from tests.doubles.memory_world import MemoryWorld, Sandbox, memory_world
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -198,6 +198,25 @@ async def test_what_is_written_between_look_and_change_is_kept(
     assert sandbox.files() == {"/a": "second"}
     assert sandbox.kept() == ["at the last moment"]
     assert not (sandbox.root / "memory.new").exists()
+
+
+async def test_what_changes_between_look_and_push_is_looked_at_again(
+    world: MemoryWorld, sandbox: Sandbox, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.write("/link", HOSTS_OWN)  # the digest of what it is to lead to
+    sandbox.write("/text", "first")
+    write = records.write
+
+    def late(root: Path, record: records.Record) -> None:
+        if not (sandbox.memory / "link").is_symlink():
+            (sandbox.memory / "link").unlink()
+            (sandbox.memory / "link").symlink_to(outside / "a")
+            sandbox.write("/text", "second")
+        write(root, record)
+
+    monkeypatch.setattr(records, "write", late)
+    assert [one for one in await sandbox.stored() if "/link is not stored" in one]
+    assert await world.has(sandbox.store_id) == {"/text": "second"}
 
 
 async def test_file_systems_that_cannot_exchange_lose_nothing_either(

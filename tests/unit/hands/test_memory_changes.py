@@ -34,7 +34,7 @@ def digest(text: str) -> str:
 
 
 def content(text: str) -> Content:
-    return Content(text.encode(), digest(text), SEEN)
+    return Content(digest(text), SEEN)
 
 
 def clash(one: str, other: str) -> bool:

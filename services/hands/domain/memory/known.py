@@ -70,9 +70,8 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A file's bytes, and what it was like; without `seen` it must be read again to be known."""
+    """A file's digest, and what it was like; without `seen` it must be read again to be known."""
 
-    data: bytes
     sha256: str
     seen: Fingerprint | None
 
