@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from services.hands.domain import fence
 from services.hands.store import tables
+from storage.prepared import Prepared
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -18,16 +19,20 @@ _fences, _ended = tables.fences, tables.ended
 _this = _fences.c.session_id == bindparam("session")
 
 # The fence's row is the session's lock, where the engine lets writers run beside each other.
-_READ: Final = select(_fences.c.generation, _fences.c.workspace_id).where(_this).with_for_update()
+_READ: Final = Prepared(
+    select(_fences.c.generation, _fences.c.workspace_id).where(_this).with_for_update()
+)
 _LOCK: Final = select(func.pg_advisory_xact_lock(bindparam("number")))
-_RAISE: Final = (
+_RAISE: Final = Prepared(
     update(_fences)
     .where(_this)
     .values(generation=bindparam("highest"), workspace_id=bindparam("workspace"))
 )
-_ADD: Final = insert(_fences)
+_ADD: Final = Prepared(insert(_fences))
 _PURGE: Final = delete(_fences).where(_this)
-_READ_ENDED: Final = select(_ended.c.generation).where(_ended.c.session_hash == bindparam("hash"))
+_READ_ENDED: Final = Prepared(
+    select(_ended.c.generation).where(_ended.c.session_hash == bindparam("hash"))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +52,27 @@ def advance(
     """
     found = find(connection, session_id)
     if found is None:
-        ended = connection.execute(_READ_ENDED, {"hash": hashed(session_id)}).scalar()
+        ended = _READ_ENDED.execute(connection, {"hash": hashed(session_id)})
         row = {
             "session_id": session_id,
-            "generation": fence.advance(ended or 0, generation),
+            "generation": fence.advance(ended[0][0] if ended else 0, generation),
             "workspace_id": workspace_id or None,
         }
-        connection.execute(_ADD, row)
+        _ADD.execute(connection, row)
     elif fence.advance(found.generation, generation) > found.generation:
         workspace = workspace_id or found.workspace_id or None
         values = {"session": session_id, "highest": generation, "workspace": workspace}
-        connection.execute(_RAISE, values)
+        _RAISE.execute(connection, values)
 
 
 def find(connection: Connection, session_id: str) -> Fence | None:
     """The session's fence, if it has one, locked in any case."""
-    row = connection.execute(_READ, {"session": session_id}).one_or_none()
-    if row is None and connection.dialect.name == "postgresql":
+    rows = _READ.execute(connection, {"session": session_id})
+    if not rows and connection.dialect.name == "postgresql":
         number = int.from_bytes(hashed(session_id)[:8], "big", signed=True)
         connection.execute(_LOCK, {"number": number})
-        row = connection.execute(_READ, {"session": session_id}).one_or_none()
-    return None if row is None else Fence(row.generation, row.workspace_id or "")
+        rows = _READ.execute(connection, {"session": session_id})
+    return Fence(rows[0][0], rows[0][1] or "") if rows else None
 
 
 def purge(connection: Connection, session_id: str) -> None:

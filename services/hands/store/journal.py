@@ -10,6 +10,7 @@ from chassis.context import current_call
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.domain.execution import Begun, Record, Step, begin, cancelled
 from services.hands.store import fences, tables
+from storage.prepared import Prepared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,23 +25,23 @@ _this_session = _calls.c.session_id == bindparam("session")
 _this_call = _this_session & (_calls.c.call_id == bindparam("call"))
 
 # Locked: a result that is on its way must not come between what is read and what is made of it.
-_READ: Final = (
+_READ: Final = Prepared(
     select(_calls.c.tool, _calls.c.generation, _calls.c.starts, _calls.c.result)
     .where(_this_call)
     .with_for_update()
 )
-_ADD: Final = insert(_calls)
-_RESTART: Final = (
+_ADD: Final = Prepared(insert(_calls))
+_RESTART: Final = Prepared(
     update(_calls)
     .where(_this_call)
     .values(starts=bindparam("count"), generation=bindparam("by"), started_at=bindparam("now"))
 )
-_END: Final = (
+_END: Final = Prepared(
     update(_calls)
     .where(_this_call & _calls.c.result.is_(None))
     .values(result=bindparam("answer"), ended_at=bindparam("now"))
 )
-_FORGET: Final = delete(_calls).where(_this_call & _calls.c.result.is_(None))
+_FORGET: Final = Prepared(delete(_calls).where(_this_call & _calls.c.result.is_(None)))
 _RAN: Final = (
     select(literal(1))
     .where(_this_session & (_calls.c.tool == bindparam("name")))
@@ -77,13 +78,13 @@ class SqlJournal:
             record = begun.record
             if found is None:
                 row = _row(session_id, call_id, record, now)
-                connection.execute(_ADD, row)
+                _ADD.execute(connection, row)
             elif begun.step is Step.RUN:
                 values = {"count": record.starts, "by": record.generation, "now": now}
-                connection.execute(_RESTART, key | values)
+                _RESTART.execute(connection, key | values)
             elif found.result is None and record.result is not None:
                 end = {"answer": record.result.SerializeToString(), "now": now}
-                connection.execute(_END, key | end)
+                _END.execute(connection, key | end)
             return begun
 
         return await self._database.write(write)
@@ -120,7 +121,7 @@ class SqlJournal:
             for call_id in dict.fromkeys(call_ids):
                 if _found(connection, {"session": session_id, "call": call_id}) is None:
                     row = _row(session_id, call_id, tombstone, now)
-                    connection.execute(_ADD, row)
+                    _ADD.execute(connection, row)
 
         await self._database.write(write)
 
@@ -163,11 +164,12 @@ class SqlJournal:
 
 
 def _found(connection: Connection, key: dict[str, str]) -> Record | None:
-    row = connection.execute(_READ, key).one_or_none()
-    if row is None:
+    rows = _READ.execute(connection, key)
+    if not rows:
         return None
-    result = None if row.result is None else ExecuteResponse.FromString(row.result)
-    return Record(row.tool, row.generation, row.starts, result)
+    tool, generation, starts, answer = rows[0]
+    result = None if answer is None else ExecuteResponse.FromString(answer)
+    return Record(tool, generation, starts, result)
 
 
 def _row(session_id: str, call_id: str, record: Record, now: int) -> dict[str, object]:
@@ -184,5 +186,5 @@ def _row(session_id: str, call_id: str, record: Record, now: int) -> dict[str, o
     }
 
 
-def _run(connection: Connection, statement: object, values: Mapping[str, object]) -> None:
-    connection.execute(statement, values)  # type: ignore[call-overload]
+def _run(connection: Connection, statement: Prepared, values: Mapping[str, object]) -> None:
+    statement.execute(connection, values)
