@@ -37,7 +37,11 @@ class Files(Protocol):
         ...
 
     async def delete_all(self, ref: SessionRef) -> None:
-        """Deletes all files of a session. Raises `DroverError`."""
+        """Deletes all files of a session, and has none taken for it. Raises `DroverError`."""
+        ...
+
+    async def reopen(self, ref: SessionRef) -> None:
+        """Has files be taken for a session again. Raises `DroverError`."""
         ...
 
 
@@ -101,13 +105,19 @@ class FileReleases:
         try:
             if release.file_id:
                 await self._files.delete(release.ref, release.file_id)
-            elif not await self._is_there(release.ref):
-                await self._files.delete_all(release.ref)
+            else:
+                await self._delete_all(release.ref)
         except DroverError as error:
             if error.reason is not Reason.NOT_FOUND:
                 _log.info("files_kept", session_id=release.ref.session_id, reason=error.reason)
                 return error.reason
         return None
+
+    async def _delete_all(self, ref: SessionRef) -> None:
+        if not await self._is_there(ref):
+            await self._files.delete_all(ref)
+        if await self._is_there(ref):  # since just now, perhaps
+            await self._files.reopen(ref)
 
     async def _is_there(self, ref: SessionRef) -> bool:
         """Whether a session was imported again that had been deleted."""

@@ -88,10 +88,11 @@ class Files:
         with _within(ref):
             await _answer(self._stub.DeleteSessionFiles(request, timeout=_DEADLINE))
 
-    async def reopen(self, session_id: str) -> None:
+    async def reopen(self, ref: SessionRef) -> None:
         """Has a session take files that was deleted, and is there again."""
-        request = pb.ReopenSessionFilesRequest(session_id=session_id)
-        await _answer(self._stub.ReopenSessionFiles(request, timeout=_DEADLINE))
+        request = pb.ReopenSessionFilesRequest(session_id=ref.session_id)
+        with _within(ref):
+            await _answer(self._stub.ReopenSessionFiles(request, timeout=_DEADLINE))
 
     async def _copy(self, session_id: str, copies: Sequence[Copy]) -> None:
         if copies:

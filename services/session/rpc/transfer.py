@@ -89,7 +89,7 @@ class TransferRpc(SessionServiceServicer):
             if await anext(records, None) is not None:
                 raise refuse("records", "nothing comes behind the end")
             # It may have been deleted here, and what still came for it be too late until now.
-            await self._parts.files.reopen(first.session.session_id)
+            await self._parts.files.reopen(ref(first.session.session_id))
 
             def publish(tx: CopyTransaction) -> SessionState:
                 state = importing.finish(done, end)

@@ -16,12 +16,19 @@ class Files:
     def __init__(self):
         self.away = False
         self.deleted = []
+        self.reopened = []
+        self.meanwhile = None
 
     async def delete(self, ref, file_id):
         await self._delete(ref, file_id)
 
     async def delete_all(self, ref):
         await self._delete(ref, "")
+        if self.meanwhile is not None:
+            self.meanwhile()
+
+    async def reopen(self, ref):
+        self.reopened.append(ref.session_id)
 
     async def _delete(self, ref, file_id):
         if self.away:
@@ -89,6 +96,18 @@ async def test_files_stay_of_a_session_that_is_there_again():
     assert files.deleted == []
     world.clock.move(3600)
     assert due(world) == []
+
+
+async def test_a_session_that_is_imported_while_its_files_go_takes_files_again():
+    world, files, other = World(), Files(), World()
+    ref, state = world.ref, other.state
+    [thread] = other.store.run(lambda tx: tx.threads(state.id), keep=False)
+    large = other.store.run(lambda tx: tx.details(state.id), keep=False)
+    world.delete()
+    await HandReleases(world.store, Hands()).release_due()
+    files.meanwhile = lambda: world.store.run(lambda tx: tx.create(state, large, thread))
+    await FileReleases(world.store, files).release_due()
+    assert (files.deleted, files.reopened) == ([(ref.session_id, "")], [ref.session_id])
 
 
 async def test_what_was_foreseen_and_never_withdrawn_is_deleted():
