@@ -16,12 +16,14 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import IO, Final
+from typing import IO, Final, NoReturn
 
 from cli.stack.order import MAX_DATAGRAM, Answer, Order
 from cli.stack.prctl import die_with_parent
@@ -159,6 +161,22 @@ def _serve(channel: socket.socket) -> tuple[Order, bool] | None:
         os.close(handle)
 
 
+def end_with(run: Callable[[], None]) -> NoReturn:
+    """Runs it as the last of this process, which does not tidy up what it shares with others."""
+    code = 1
+    try:
+        run()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - as an interpreter that it ends
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 def _close(descriptors: list[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
@@ -173,7 +191,7 @@ def main() -> None:
         os.environ.clear()
         run = become(order, alone=alone)
         sys.argv += json.loads(os.environ.pop(_ARGUMENTS, "[]"))
-        run()
+        end_with(run)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
@@ -21,7 +22,7 @@ from cli.launched import LaunchedStack
 from cli.stack import warm as warm_process
 from cli.stack.order import Order
 from cli.stack.plan import Plan
-from tests.e2e.forked import warm
+from tests.e2e.forked import end_with, warm
 
 _OF_INTERPRETERS: Final = ("PYTHON", "LD_", "MALLOC_")
 """How the names of variables begin that are read when a program starts, and never later."""
@@ -79,30 +80,18 @@ def _spawn(
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
-        code = 1
-        try:
-            _be_new(argv, env, file_actions, setpgroup)
-            warm_process.main()
-            code = 0
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        except BaseException:  # noqa: BLE001 - as an interpreter that it ends
-            sys.excepthook(*cast("Any", sys.exc_info()))
-        finally:
-            # What called this, and all that it has open, is the supervisor's.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+        # What called this, and all that it has open, is the supervisor's.
+        end_with(partial(_be_warm, argv, env, file_actions, setpgroup))
     return pid
 
 
-def _be_new(
+def _be_warm(
     argv: Sequence[str],
     env: Mapping[str, str],
     file_actions: Sequence[tuple[Any, ...]],
     setpgroup: int,
 ) -> None:
-    """Has this fork as a program finds itself that was just started."""
+    """Has this fork as a program finds itself that was just started, and runs the warm process."""
     os.setpgid(0, setpgroup)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
@@ -125,3 +114,4 @@ def _be_new(
     os.environ.clear()
     os.environ.update(env)
     sys.argv = list(argv[argv.index("-m") + 1 :])
+    warm_process.main()
