@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from chassis.errors import DroverError
+from chassis.errors import DroverError, Reason
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from services.session.domain.resources.files import Copy
     from services.session.domain.session import SessionRef
     from services.session.rpc.parts import Parts
+
+_REFUSALS: Final = frozenset({Reason.NOT_FOUND, Reason.INVALID_ARGUMENT, Reason.CONFLICT})
 
 
 @asynccontextmanager
@@ -28,16 +30,23 @@ async def giving(
 
     They are for one that has yet to be stored, or for one that exists: the one copy `file_id`. With
     `some` those are left out whose files are gone, otherwise it raises as `Files.copy`. What was
-    not given when the body ends is deleted at once; what a process leaves that dies, in its time.
+    not given when the body ends is deleted at once; in its time, what a process leaves that dies,
+    and what may yet come to be, since nobody has answered.
     """
     if not copies:
         yield
         return
     await parts.store.write(lambda tx: tx.foresee_files(ref, file_id))
+    known = not file_id  # for a session whose files were deleted nothing is taken that comes late
     try:
-        await (parts.files.copy_rest if some else parts.files.copy)(ref.session_id, copies)
+        try:
+            await (parts.files.copy_rest if some else parts.files.copy)(ref.session_id, copies)
+        except DroverError as error:
+            known = known or error.reason in _REFUSALS
+            raise
+        known = True
         yield
     finally:
         with suppress(DroverError):  # then it is deleted in its time
-            if await parts.store.write(lambda tx: tx.hasten_files(ref, file_id)):
+            if known and await parts.store.write(lambda tx: tx.hasten_files(ref, file_id)):
                 parts.files_due()
