@@ -1,19 +1,20 @@
-"""Marks of running sandboxes on disk, so that a new process finds what a dead one left."""
+"""Marks of running sandboxes on disk, so that a new process finds what a dead one left.
+
+Numbers of processes mean nothing in another life of the machine.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from services.hands import boot
 from services.hands.backends.process import Handle, ProcessId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Marks:
     def put(self, hand_id: str, processes: Iterable[ProcessId]) -> None:
         """Records the processes that a sandbox ends with."""
         mark = {
-            "boot": _boot(),
+            "boot": boot.boot_id(),
             "processes": [[process.pid, process.started] for process in processes],
         }
         # Not fsynced: what it names does not outlive a crash of the machine either.
@@ -45,12 +46,11 @@ class Marks:
         """What each mark names and still runs. The caller closes the handles."""
         if not self.directory.is_dir():
             return
-        boot = _boot()
         for path in sorted(self.directory.glob("*.json")):
             try:
                 mark = json.loads(path.read_text(encoding="ascii"))
                 named = [ProcessId(int(pid), int(start)) for pid, start in mark["processes"]]
-                same_boot = mark["boot"] == boot
+                same_boot = mark["boot"] == boot.boot_id()
             except (ValueError, KeyError, TypeError):
                 named, same_boot = [], False  # torn by a crash of the machine
             running = []
@@ -61,9 +61,3 @@ class Marks:
                 elif handle is not None:
                     handle.close()
             yield path.stem, tuple(running)
-
-
-@cache
-def _boot() -> str:
-    """The machine's present life: numbers of processes mean nothing in another."""
-    return _BOOT_ID.read_text(encoding="ascii").strip()

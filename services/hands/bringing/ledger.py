@@ -1,6 +1,7 @@
 """What has been brought into a volume's directory: a small file beside it.
 
-It is out of the reach of what runs in the sandbox, and goes wherever the volume goes.
+It is out of the reach of what runs in the sandbox, and goes wherever the volume goes. Nothing of it
+is synced, nor is what it tells of: it counts for no later start of the machine.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from services.hands import boot
 from services.hands.bringing import beneath
 
 if TYPE_CHECKING:
@@ -26,8 +28,9 @@ class Ledger:
     def look(self, root: int) -> dict[str, str]:
         """What is there, by path: what each was made of.
 
-        Without a file nothing is known of what is in the directory, which is emptied. So is, before
-        anything is brought, what has no key: it was on its way when a process died.
+        Without a file, or with one from before the machine was started, nothing is known of what is
+        in the directory, which is emptied. So is, before anything is brought, what has no key: it
+        was on its way when a process died.
         """
         beneath.drop_unfinished(root, self._part)
         found = self._read(root)
@@ -42,13 +45,14 @@ class Ledger:
 
     def write(self, root: int, there: Mapping[str, str]) -> None:
         """Notes what is there, at once or not at all; an empty key is for what may be there."""
-        beneath.replace(root, self._name, self._part, json.dumps(there).encode())
+        told = {"boot": boot.boot_id(), "there": dict(there)}
+        beneath.replace(root, self._name, self._part, json.dumps(told).encode())
 
     def _read(self, root: int) -> dict[str, str] | None:
         try:
             told = json.loads(beneath.beginning(root, self._name, _MOST))
-        except (FileNotFoundError, ValueError):
+            if told["boot"] != boot.boot_id():
+                return None
+            return {str(path): str(key) for path, key in told["there"].items()}
+        except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
             return None
-        if not isinstance(told, dict):
-            return None
-        return {str(path): str(key) for path, key in told.items()}

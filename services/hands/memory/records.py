@@ -11,18 +11,19 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from services.hands import boot
 from services.hands.domain.memory.known import Fingerprint, Known, StoreState
 from services.hands.domain.mounts import MountedStore, Mounts
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _NAME: Final = "memory.json"
 _FORMAT: Final = 1
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(slots=True)
@@ -80,7 +81,7 @@ def write(root: Path, record: Record, *, is_first: bool = False) -> None:
     data = orjson.dumps(
         {
             "format": _FORMAT,
-            "boot": _boot(),
+            "boot": boot.boot_id(),
             "open": record.open,
             "read_only": record.read_only,
             "workspace_id": record.workspace_id,
@@ -91,12 +92,6 @@ def write(root: Path, record: Record, *, is_first: bool = False) -> None:
     with open(descriptor, "wb") as file:  # noqa: PTH123  # a descriptor
         file.write(data)
     unfinished.rename(root / _NAME)
-
-
-@cache
-def _boot() -> str:
-    """Which start of the machine this is."""
-    return _BOOT.read_text().strip()
 
 
 def _told(state: StoreState) -> dict[str, Any]:
@@ -119,7 +114,7 @@ def _record(told: dict[str, Any]) -> Record:
     if told["format"] != _FORMAT:
         return Record()
     stores = {}
-    same_boot = told["boot"] == _boot()
+    same_boot = told["boot"] == boot.boot_id()
     for slug, one in told["stores"].items():
         if not same_boot:
             stores[slug] = StoreState(one["id"])

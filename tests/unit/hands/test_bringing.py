@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from services.hands import boot
 from services.hands.bringing import beneath
 from services.hands.bringing.bringer import Bringer, Errand, NotBrought
 from services.hands.bringing.ledger import Ledger
@@ -139,6 +140,18 @@ async def test_what_a_process_left_half_there_is_taken_away(stage: Stage) -> Non
     await stage.furnish(given(f1="a"))
     assert stage.there() == {"a": "f1"}
     assert stage.beside() == {".uploads.json"}
+
+
+async def test_nothing_is_believed_that_was_written_before_the_machine_was_started(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stage.furnish(given(f1="a"))
+    await stage.another_hand()
+    (stage.root / "uploads" / "a").write_text("")  # the ledger came to the disk, and its bytes not
+    monkeypatch.setattr(boot, "boot_id", lambda: "another")
+    stage.new_process()
+    await stage.furnish(given(f1="a"))
+    assert stage.there() == {"a": "f1"}
 
 
 async def test_nothing_is_believed_of_a_volume_without_a_ledger(stage: Stage) -> None:
