@@ -9,6 +9,8 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Final, Protocol
 from weakref import WeakValueDictionary
 
+import structlog
+
 from chassis.errors import DroverError
 from services.hands.bringing import beneath
 from services.hands.bringing.bringer import NotBrought
@@ -30,6 +32,8 @@ MAX_ARCHIVE: Final = 64 << 20  # bytes
 MAX_KEPT: Final = 512 << 20
 """Bytes of archives that are kept for other sessions of their workspaces."""
 _DIRECTORY: Final = 0o755
+
+_log = structlog.get_logger("hands.skills")
 
 
 class Skills(Protocol):
@@ -76,18 +80,34 @@ class AgentSkills:
         """Unpacks its archive. Raises `NotBrought` and `OSError`."""
         words = (errand.workspace_id, item.skill_id, item.version)
         name = hashlib.sha256("\n".join(words).encode()).hexdigest()
-        lock = self._locks.setdefault(name, asyncio.Lock())
-        async with lock:
+        try:
+            if await self._unpacked(item, errand, name, fetches=False):
+                return
+        except SkillRefused as refusal:
+            # A crash of the machine may have left less of it than was written.
+            _log.info("kept_skill_is_broken", skill_id=item.skill_id, reason=str(refusal))
+        try:
+            await self._unpacked(item, errand, name, fetches=True)
+        except SkillRefused as refusal:
+            raise NotBrought(str(refusal), away=False) from refusal
+
+    async def _unpacked(
+        self, item: MountedSkill, errand: Errand, name: str, *, fetches: bool
+    ) -> bool:
+        """Unpacks what is kept, or can be fetched; whether there was anything."""
+        async with self._locks.setdefault(name, asyncio.Lock()):
             archive = await asyncio.to_thread(self._kept, name)
             if archive is None:
+                if not fetches:
+                    return False
                 archive = await self._fetched(item, errand, name)
         with archive:
             try:
                 await asyncio.to_thread(_unpack, archive, errand, self._bounds)
-            except SkillRefused as refusal:
-                with suppress(OSError):
-                    await asyncio.to_thread((self._directory / name).unlink)
-                raise NotBrought(str(refusal), away=False) from refusal
+            except SkillRefused:
+                await asyncio.to_thread((self._directory / name).unlink, missing_ok=True)
+                raise
+        return True
 
     async def _fetched(self, item: MountedSkill, errand: Errand, name: str) -> IO[bytes]:
         """Its archive from the registry, kept for the next. Raises `NotBrought` and `OSError`."""
@@ -98,9 +118,11 @@ class AgentSkills:
             async with self._skills.skill(errand.workspace_id, item.skill_id, item.version) as had:
                 about, pieces = had
                 await self._source.save(pieces, MAX_ARCHIVE, about.sha256, place)
+            await asyncio.to_thread((self._directory / unfinished).rename, self._directory / name)
         except DroverError as error:
             raise not_had(error) from error
-        await asyncio.to_thread((self._directory / unfinished).rename, self._directory / name)
+        finally:
+            await asyncio.to_thread((self._directory / unfinished).unlink, missing_ok=True)
         return await asyncio.to_thread((self._directory / name).open, "rb")
 
     def _kept(self, name: str) -> IO[bytes] | None:
@@ -114,18 +136,23 @@ class AgentSkills:
     def _make_room(self, unfinished: str) -> None:
         self._directory.mkdir(mode=0o700, exist_ok=True)
         (self._directory / unfinished).unlink(missing_ok=True)
-        kept = sorted((path.stat().st_mtime, path) for path in self._directory.iterdir())
-        size = sum(path.stat().st_size for _, path in kept)
-        for _, path in kept:
-            if size <= MAX_KEPT:
+        kept = []
+        for path in self._directory.iterdir():
+            with suppress(FileNotFoundError):  # others come and go meanwhile
+                status = path.stat()
+                kept.append((status.st_mtime, path, status.st_size))
+        left = sum(size for *_, size in kept)
+        for _, path, size in sorted(kept):
+            if left <= MAX_KEPT:
                 break
             if not path.suffix:
-                size -= path.stat().st_size
-                path.unlink()
+                left -= size
+                path.unlink(missing_ok=True)
 
 
 def _unpack(archive: IO[bytes], errand: Errand, bounds: Bounds) -> None:
     with beneath.opened(errand.root) as volume:
+        beneath.remove(volume, errand.unfinished)  # what was not whole
         os.mkdir(errand.unfinished, _DIRECTORY, dir_fd=volume)
         os.chmod(errand.unfinished, _DIRECTORY, dir_fd=volume)
         with beneath.opened(errand.unfinished, at=volume) as directory:
