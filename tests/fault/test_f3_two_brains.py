@@ -27,7 +27,7 @@ from tests.e2e.driving import new_session
 from tests.e2e.replicas import Replicas
 from tests.fault.fleet import running_fleet
 
-WAKES = 1000
+WAKES = 1000 if share(1) >= 1 else 60
 _A_SESSION = 50
 """Wakes of one session: a longer log takes longer to read."""
 
@@ -77,7 +77,7 @@ async def wake(brain: Any, session_id: str) -> Reason | None:
 
 @pytest.mark.timeout(limit(150))
 async def test_of_two_brains_that_wake_a_session_at_once_one_holds_it(fleet: Replicas) -> None:
-    rounds, refused = int(share(WAKES)), 0
+    rounds, refused = WAKES, 0
     async with stubs(fleet) as (sessions, brains):
         for start in range(0, rounds, _A_SESSION):
             with fleet.client() as client:
