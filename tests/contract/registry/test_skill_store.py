@@ -283,3 +283,14 @@ async def test_each_change_has_its_effect_once(shelf: Shelf) -> None:
     skill = new_skill(second, None)
     call = shelf.skills.add(shelf.workspace, skill, second, archive, once(Skill, keys[0]))
     await refused(call)
+
+
+async def test_the_version_that_came_last_is_the_latest_though_its_process_is_behind_in_time(
+    shelf: Shelf,
+) -> None:
+    skill = await shelf.add(60)
+    second = await shelf.add_version(skill, 1)
+    third = await shelf.add_version(skill, 1)
+    assert await shelf.versions(skill) == [third.id, second.id, skill.latest_version_id]
+    found = await shelf.other.get(shelf.workspace, skill.id)
+    assert (found.latest_version_id, found.updated_at) == (third.id, third.created_at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, insert, or_, select, tuple_, update
+from sqlalchemy import delete, func, insert, or_, select, tuple_, update
 
 from catalogue.resources.stamps import micros
 from drover.skill.v1.skill_pb2 import Skill, SkillVersion
@@ -90,9 +90,16 @@ class SqlSkillStore:
         def write(connection: Connection) -> SkillVersion:
             skill = _load(connection, workspace_id, version.skill_id, lock=True)
             check_same_name(skill.name, version)
-            _insert(connection, version, archive)
-            _move(connection, skill.id, micros(version.created_at))
-            return version
+            added = SkillVersion()
+            added.CopyFrom(version)
+            # Behind the newest, also where that came from a process whose clock is ahead.
+            before = select(func.max(_V.created_at)).where(_V.skill_id == skill.id)
+            newest = connection.execute(before).scalar_one()
+            created_at = max(micros(version.created_at), (newest or 0) + 1)
+            added.created_at.FromMicroseconds(created_at)
+            _insert(connection, added, archive)
+            _move(connection, skill.id, created_at)
+            return added
 
         return await self._answers.write(write, once, version.id)
 
