@@ -43,6 +43,7 @@ class Pace:
 class _Watch:
     """What is known of one hand's outputs. `untold`: what its next call is to be told.
 
+    `attempts` are rounds, one after another, that have left something to be tried again.
     `has_ended`: nothing need be known once all is published.
     """
 
@@ -50,7 +51,7 @@ class _Watch:
     due_at: float = 0.0
     timer: asyncio.TimerHandle | None = None
     running: asyncio.Task[bool] | None = None
-    failures: int = 0
+    attempts: int = 0
     untold: dict[str, str] = field(default_factory=dict)
     has_ended: bool = False
 
@@ -206,20 +207,18 @@ class Publisher:
 
     async def _work(self, where: str, watch: _Watch) -> bool:
         """Publishes once, and plans what is left; whether nothing is. Raises nothing."""
-        again, done = 0.0, True
+        done = True
         news: dict[str, str] = {}
         root = self._workspaces.place_of(where)
         try:
             if watch.record is None:
                 watch.record = await asyncio.to_thread(Record.read, root)
             done = await self._publication.publish(where, root, watch.record, news)
-            watch.failures, again = 0, 0.0 if done else _FIRST_PAUSE
         except FileNotFoundError:  # the volume is gone, or is not there yet
             watch.record = None
         except (DroverError, OSError) as error:
             done = False
-            watch.failures += 1
-            again = min(_FIRST_PAUSE * 2 ** min(watch.failures - 1, 10), _LONGEST_PAUSE)
+            again = _pause(watch.attempts)
             about = {"session_id": session_of(where), "again_after_seconds": again}
             _log.warning("outputs_not_published", reason=str(error), **about)
         except Exception:  # noqa: BLE001  # whatever it is, the other hands go on
@@ -227,8 +226,11 @@ class Publisher:
         finally:
             watch.running = None
             self._note(where, watch, news)
-        if again and watch.timer is None and self._watches.get(where) is watch:
-            self._plan(where, again)
+        if done:
+            watch.attempts = 0
+        elif watch.timer is None and self._watches.get(where) is watch:
+            self._plan(where, _pause(watch.attempts))
+            watch.attempts += 1
         if watch.has_ended and watch.timer is None and not watch.untold:
             self._forget(where, watch)
         return done
@@ -255,3 +257,8 @@ class Publisher:
             running = watch.running
             running.cancel()
             await asyncio.wait([running])
+
+
+def _pause(attempts: int) -> float:
+    """Until what is left is tried again, in seconds. A file that never rests is left, too."""
+    return min(_FIRST_PAUSE * 2.0 ** min(attempts, 10), _LONGEST_PAUSE)

@@ -175,11 +175,10 @@ def opened(root: Path, output: Output, bounds: Bounds) -> Iterator[int]:
 
 def piece(descriptor: int, output: Output, at: int) -> bytes:
     """What is at a place of a file; nothing at its end. Raises `Changed` and `OSError`."""
+    check(descriptor, output)  # each time: nothing more is sent of what has changed
     data = os.pread(descriptor, min(_CHUNK, output.size - at), at)
-    if not data:
-        check(descriptor, output)
-        if at < output.size:
-            raise Changed
+    if not data and at < output.size:
+        raise Changed
     return data
 
 

@@ -181,7 +181,7 @@ async def test_while_the_registry_is_away_it_is_asked_again(
         stage.write(name)
     stage.publisher.used(WHERE)
     stage.publisher.rested(WHERE)
-    await eventually(lambda: stage.publisher._watches[WHERE].failures > 2)
+    await eventually(lambda: stage.publisher._watches[WHERE].attempts > 2)
     stage.registry.fail = None
     await eventually(lambda: len(stage.registry.files) == 3)
     assert not stage.publisher.has_news(WHERE)
@@ -200,6 +200,39 @@ async def test_file_that_changes_while_it_is_read_is_read_again(
     stage.registry.gate.set()
     await eventually(lambda: stage.registry.files)
     assert stage.registry.files == {"a": b"something longer"}
+
+
+async def test_file_that_never_rests_is_tried_less_and_less_often(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.hands.outputs.scan._MOMENT", 1 << 62)
+    stage.write("a")
+    pauses = []
+    for _ in range(3):
+        await stage.publisher.publish(WHERE)
+        watch = stage.publisher._watches[WHERE]
+        pauses.append(round(watch.due_at - _now()))
+    assert pauses == [1, 2, 4]
+    monkeypatch.setattr("services.hands.outputs.scan._MOMENT", 0)
+    await stage.publisher.publish(WHERE)
+    assert stage.publisher._watches == {}
+
+
+async def test_nothing_more_is_sent_of_a_file_that_has_changed(stage: Stage) -> None:
+    stage.new_process(Bounds(files=5, file_bytes=4 << 20))
+    file = stage.write("a", bytes(4 << 20))
+    sent = []
+
+    async def publish(*given: object) -> None:
+        pieces = given[-1]
+        async for piece in pieces:  # type: ignore[attr-defined]
+            sent.append(piece)
+            with file.open("ab") as more:
+                more.write(b"and more")
+
+    stage.registry.publish = publish  # type: ignore[assignment,method-assign]
+    await stage.publisher.publish(WHERE)
+    assert len(sent) == 1
 
 
 async def test_file_of_this_very_moment_is_published_and_once_more(
