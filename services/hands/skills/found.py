@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import islice
@@ -39,6 +40,8 @@ MOST: Final = 50
 _PLACE: Final = (".claude", "skills")
 _MOST_FOLDERS: Final = 200
 """Of a workspace, and of skills in one of them, that are looked into."""
+_MOST_READ: Final = 400
+_SECONDS: Final = 2.0
 _MARK: Final = ".found.json"
 
 _log = structlog.get_logger("hands.skills")
@@ -92,7 +95,21 @@ class FoundSkills:
 
 
 def scan(workspace: int, repositories: Iterable[str] = ()) -> Iterator[FoundSkill]:
-    """The skills in the directory that is open, in those in it and in `repositories` below it."""
+    """The skills in the directory that is open, in those in it and in `repositories` below it.
+
+    As many of the texts are read as there is time for, for they may be slow to read.
+    """
+    until = time.monotonic() + _SECONDS
+    for path, name, head in islice(_heads(workspace, repositories), _MOST_READ):
+        with suppress(BadSkillText):
+            text = read_skill_text(head, name)
+            yield FoundSkill(name=text.name, description=text.description, path=path)
+        if time.monotonic() > until:
+            return
+
+
+def _heads(workspace: int, repositories: Iterable[str]) -> Iterator[tuple[str, str, bytes]]:
+    """The beginnings of texts: each with its path, and its folder's name."""
     with os.scandir(workspace) as entries:
         names = [entry.name for entry in islice(entries, _MOST_FOLDERS)]
     for place in ("", *sorted({*names, *repositories})):
@@ -106,9 +123,7 @@ def scan(workspace: int, repositories: Iterable[str] = ()) -> Iterator[FoundSkil
                 if (head := _head(folder, name)) is None or not name.isprintable():
                     continue
                 path = "/".join((WORKSPACE, *parts, *_PLACE, name, FILE))
-                with suppress(BadSkillText):
-                    text = read_skill_text(head, name)
-                    yield FoundSkill(name=text.name, description=text.description, path=path)
+                yield path, name, head
 
 
 def _untold(root: Path, session_id: str, repositories: Iterable[str]) -> list[FoundSkill]:

@@ -99,3 +99,16 @@ async def test_no_more_are_told_than_a_prompt_may_hold(world: World) -> None:
         skill(world, f"r{number}")
     await world.executor.provision("sesn_1", 1)
     assert len(await answered(world, "c1")) == 50
+
+
+async def test_texts_that_are_slow_to_read_hold_up_the_first_call_no_longer_than_that(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.workspaces.make("sesn_1")
+    slow = f"---\nother: [{'x,' * 7000}]\n---\n"
+    for number in range(3):
+        (skill(world, f"r{number}") / "SKILL.md").write_text(slow)
+    skill(world, "z")
+    await world.executor.provision("sesn_1", 1)
+    monkeypatch.setattr("services.hands.skills.found._SECONDS", 0.0)
+    assert await answered(world, "c1") == []
