@@ -1,7 +1,8 @@
 """Processes forked from one that has imported every service, as `drover up` makes its own.
 
-An interpreter takes most of a second to import a service, and a fork none of it. The first process
-of a test run that wants one has it made; it ends with that process, and all that it forked with it.
+An interpreter takes most of a second to import a service, and a fork none of it. A test run has one
+such process, of which each of its own that wants to fork has a fork to itself: it ends with whom it
+is for, and all that it forked with it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -26,11 +28,19 @@ from threading import Lock
 from typing import IO, Final, NoReturn
 
 from cli.stack.order import MAX_DATAGRAM, Answer, Order
+from cli.stack.plan import MODEL_CLIENT
 from cli.stack.prctl import die_with_parent
 from cli.stack.warm import become
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _START_SECONDS: Final = 30.0
+_PLACE: Final = "DROVER_TEST_FORKS"
+_IMPORTS: Final = (
+    *("services.registry.main", "services.session.main", "services.vault_proxy.main"),
+    *("services.hands.main", "gateway.main", "services.brain.main", *MODEL_CLIENT),
+    *("cli.main", "cli.up"),
+)
+"""What nearly every run forks."""
 _ARGUMENTS: Final = "FORKED_WITH_ARGUMENTS"
 
 
@@ -74,18 +84,11 @@ class Forked:
 class Warm:
     """The process that forks."""
 
-    def __init__(self) -> None:
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def __init__(self, place: str) -> None:
+        self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.settimeout(_START_SECONDS)
+        self._channel.connect(place)
         self._lock = Lock()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.e2e.forked", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                cwd=_ROOT,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
 
     def fork(self, order: Order, *arguments: str, attended: bool = False) -> Forked:
         """Has a process forked. Raises `RuntimeError` if its module cannot be imported.
@@ -115,15 +118,72 @@ class Warm:
     def close(self) -> None:
         """Hangs up, which ends it and all that it has forked."""
         self._channel.close()
-        self._process.wait()
+
+
+@contextmanager
+def warm_for_all() -> Iterator[None]:
+    """For the length of the block this process and those below it fork from the same one."""
+    if os.environ.get(_PLACE):
+        yield
+        return
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="drover-forks-"))
+        place = str(Path(folder, "socket"))
+        alive, ours = socket.socketpair()
+        listening = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        listening.bind(place)
+        listening.listen()
+        passed = (listening.fileno(), alive.fileno())
+        with alive:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.e2e.forked", *map(str, passed)],
+                stdin=subprocess.DEVNULL,
+                cwd=_ROOT,
+                pass_fds=passed,
+                start_new_session=True,
+            )
+        stack.callback(process.wait)
+        stack.callback(ours.close)
+        os.environ[_PLACE] = place
+        stack.callback(os.environ.pop, _PLACE)
+        yield
 
 
 @cache
 def warm() -> Warm:
     """The one of this process."""
-    made = Warm()
+    if not os.environ.get(_PLACE):  # no test run
+        lasting = ExitStack()
+        lasting.enter_context(warm_for_all())
+        atexit.register(lasting.close)
+    made = Warm(os.environ[_PLACE])
     atexit.register(made.close)
     return made
+
+
+def _one_for_each(listening: socket.socket, alive: socket.socket) -> socket.socket | None:
+    """Forks for who connects, until the run is over: None. In a fork: its connection."""
+    us = os.getpid()
+    waiting = select.poll()
+    for one in (listening, alive):
+        waiting.register(one, select.POLLIN)
+    while True:
+        ready = {descriptor for descriptor, _ in waiting.poll()}
+        if alive.fileno() in ready:
+            return None
+        channel, _ = listening.accept()
+        for module in _IMPORTS:
+            with suppress(Exception):  # who orders what cannot be imported is told why
+                importlib.import_module(module)
+        gc.freeze()
+        if os.fork() == 0:
+            die_with_parent(signal.SIGKILL)
+            if os.getppid() != us:
+                os._exit(1)
+            listening.close()
+            alive.close()
+            return channel
+        channel.close()
 
 
 def _serve(channel: socket.socket) -> tuple[Order, bool] | None:
@@ -185,7 +245,8 @@ def _close(descriptors: list[int]) -> None:
 def main() -> None:
     """Serves orders, and in the forks the services."""
     gc.disable()  # imports make objects to stay
-    forked = _serve(socket.socket(fileno=int(sys.argv[1])))
+    channel = _one_for_each(*(socket.socket(fileno=int(one)) for one in sys.argv[1:]))
+    forked = None if channel is None else _serve(channel)
     if forked is not None:
         order, alone = forked
         os.environ.clear()
