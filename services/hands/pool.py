@@ -244,8 +244,9 @@ class Pool:
 
     async def leave(self, addresses: Iterable[str]) -> None:
         """Tells that sessions are about to lose hands that nobody uses. Raises nothing."""
-        for where in sorted(addresses):
-            await self._lifecycle.leaves(where)
+        async with asyncio.TaskGroup() as leaving:
+            for where in addresses:
+                leaving.create_task(self._lifecycle.leaves(where))
 
     async def move(self, where: str, to: str) -> None:
         """Has the hand at one address found at another, where there is none. Nobody may use it."""

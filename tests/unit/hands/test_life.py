@@ -137,3 +137,19 @@ async def test_new_hand_waits_until_the_one_before_it_has_ended(world: World) ->
     await again
     assert old.killed.is_set()
     assert len(world.backend.launched) == 3
+
+
+class Slow(Unobserved):
+    """Has something to do with each hand that leaves, and waits until all are there."""
+
+    def __init__(self, hands: int) -> None:
+        self.barrier = asyncio.Barrier(hands)
+
+    async def leaves(self, where: str) -> None:
+        await self.barrier.wait()
+
+
+async def test_hands_of_a_session_leave_together(world: World) -> None:
+    await world.restart(SIZE, lifecycle=Slow(3))
+    async with asyncio.timeout(5):
+        await world.pool.leave({"sesn_1", "sesn_1@a", "sesn_1@b"})
