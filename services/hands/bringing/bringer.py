@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -117,7 +118,7 @@ class Bringer(Generic[T]):
         self._wait_seconds = wait_seconds
         self._ledger = Ledger(kind.part)
         self._numbers = itertools.count()
-        self._addresses: set[str] = set()
+        self._works: Counter[str] = Counter()
         self._running: set[asyncio.Task[None]] = set()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._states: WeakKeyDictionary[Hand, _State[T]] = WeakKeyDictionary()
@@ -157,7 +158,7 @@ class Bringer(Generic[T]):
 
     def busy(self, where: str) -> bool:
         """Whether anything is being brought into the hand at an address."""
-        return where in self._addresses
+        return bool(self._works[where])
 
     async def close(self) -> None:
         """Ends what is under way; the next process begins it anew."""
@@ -177,7 +178,7 @@ class Bringer(Generic[T]):
     async def _work(self, where: str, hand: Hand, state: _State[T], mounts: Mounts) -> None:
         items = self._kind.items(mounts)
         state.settled, state.tried, state.look_at = None, items, float("inf")
-        self._addresses.add(where)
+        self._works[where] += 1
         lock = self._locks.setdefault(where, asyncio.Lock())
         try:
             # Kept while it lasts, whoever has stopped waiting for it.
@@ -199,7 +200,7 @@ class Bringer(Generic[T]):
             _log.exception("not_brought", part=self._kind.part, session_id=state.session_id)
         finally:
             state.under_way = None
-            self._addresses.discard(where)
+            self._works -= Counter((where,))  # a hand that took its place may have its own
 
     async def _bring(self, where: str, state: _State[T], mounts: Mounts) -> list[pb.SessionError]:
         """Brings and takes away; what is missing then. Raises `OSError`."""

@@ -210,6 +210,23 @@ async def test_nobody_waits_for_ever_and_what_goes_on_is_told(stage: Stage) -> N
     assert not stage.world.pool.furnishing(WHERE)
 
 
+async def test_place_is_busy_until_all_are_done_that_bring_something_there(stage: Stage) -> None:
+    stage.new_process(wait_seconds=0.0)
+    first, second = asyncio.Event(), asyncio.Event()
+    stage.kind.gate = first
+    await stage.furnish(given(f1="a"))
+    await eventually(lambda: stage.kind.at_once)
+    await stage.another_hand()
+    await stage.furnish(given(f2="b"))
+    stage.kind.gate = second
+    first.set()
+    await eventually(lambda: stage.kind.brought == ["f1"] and stage.kind.at_once)
+    assert stage.bringer.busy(WHERE)
+    second.set()
+    await eventually(lambda: not stage.bringer.busy(WHERE))
+    assert stage.there() == {"b": "f2"}
+
+
 async def test_few_are_brought_at_once_and_callers_share_the_work(stage: Stage) -> None:
     wanted = given(**{f"f{number}": f"p{number}" for number in range(30)})
     async with asyncio.TaskGroup() as tasks:
