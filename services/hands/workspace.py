@@ -199,8 +199,8 @@ def _complete(volume: Volume, stores: Collection[str]) -> None:
             # Nothing in a sandbox can write beside them: no link is in their way.
             with suppress(FileExistsError):
                 os.mkdir(part, 0o755, dir_fd=root)
-                if volume.owner is not None:
-                    os.chown(part, volume.owner, volume.owner, dir_fd=root, follow_symlinks=False)
+            if volume.owner is not None:  # also where a process has died before it came to this
+                os.chown(part, volume.owner, volume.owner, dir_fd=root, follow_symlinks=False)
     finally:
         os.close(root)
 

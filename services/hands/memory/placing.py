@@ -165,8 +165,8 @@ class Placing:
             if tree.content_of(handle)[1].sha256 in known:
                 os.unlink(out, dir_fd=self._stage)
                 return
-        except (tree.NoMemory, tree.TooLarge):
-            pass
+        except (tree.NoMemory, tree.TooLarge, OSError):
+            pass  # it is none, or cannot be read
         finally:
             os.close(handle)
         with suppress(OSError):
@@ -220,16 +220,13 @@ def placing(volume: Volume, slug: str) -> Iterator[Placing]:
             stage.rmdir()
 
 
-def make(memory: Path, slug: str, owner: int | None) -> bool:
-    """Makes a store's directory in a volume's, if there is none: whether there was none."""
+def make(memory: Path, slug: str, owner: int | None) -> None:
+    """Makes a store's directory in a volume's, if there is none. Raises `OSError`."""
     place = memory / slug
-    try:
+    with suppress(FileExistsError):
         place.mkdir(mode=0o755)
-    except FileExistsError:
-        return False
-    if owner is not None:
+    if owner is not None:  # also where a process has died before it came to this
         os.chown(place, owner, owner)
-    return True
 
 
 def _name() -> bytes:

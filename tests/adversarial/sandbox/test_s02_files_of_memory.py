@@ -219,6 +219,28 @@ async def test_what_changes_between_look_and_push_is_looked_at_again(
     assert await world.has(sandbox.store_id) == {"/text": "second"}
 
 
+async def test_what_cannot_be_read_is_kept_when_it_is_in_the_way(
+    world: MemoryWorld, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.write(sandbox.store_id, "/a", "first")
+    await sandbox.fresh()
+    await world.write(sandbox.store_id, "/a", "second")
+
+    def leased(*names: bytes | int) -> None:
+        sandbox.write("/a", "mine")
+        exchange.exchange(*names)  # type: ignore[arg-type]
+        monkeypatch.setattr(tree, "content_of", unread)
+
+    def unread(_handle: int) -> None:
+        raise BlockingIOError
+
+    monkeypatch.setattr(placing, "exchange", leased)
+    [told] = await sandbox.fresh()
+    assert "yours is at /mnt/session/tool_outputs/" in told
+    assert sandbox.kept() == ["mine"]
+    assert not (sandbox.root / "memory.new").exists()
+
+
 async def test_file_systems_that_cannot_exchange_lose_nothing_either(
     world: MemoryWorld, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

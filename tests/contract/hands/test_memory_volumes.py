@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -147,3 +148,20 @@ async def test_what_a_dead_process_left_is_stored_by_the_next_without_a_call(
     assert await world.has(store_id) == {"/late": "by a command that went on"}
     assert (await world.history(store_id))[-1] == ("created", "/late", "sesn_1")
     assert await world.has(idle.store_id) == {}
+
+
+@pytest.mark.skipif(OWNER is None, reason="volumes have users of their own only as root")
+async def test_directory_that_a_dead_process_has_just_made_is_the_sandboxs_all_the_same(
+    world: MemoryWorld, tmp_path: Path
+) -> None:
+    sandbox = Sandbox(world, tmp_path / "workspaces" / "sesn_1", await world.registry.store())
+    os.chown(sandbox.root, OWNER or 0, OWNER or 0)
+    os.chown(sandbox.memory, 0, 0)
+    workspaces = Workspaces(tmp_path, privileged=True)
+    volume = workspaces.find("sesn_1")
+    assert volume is not None
+    await workspaces.complete(volume, ["notes"])
+    assert sandbox.memory.stat().st_uid == OWNER
+    os.chown(sandbox.memory, 0, 0)
+    await sandbox.fresh()
+    assert sandbox.memory.stat().st_uid == OWNER
