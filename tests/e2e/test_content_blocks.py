@@ -8,7 +8,7 @@ import zlib
 from typing import Any
 
 import pytest
-from anthropic import Anthropic, BadRequestError
+from anthropic import Anthropic, BadRequestError, NotFoundError
 
 from tests.doubles.messages_api import ToolUse, text, tools
 from tests.e2e.driving import TOOLSET, history, new_session, run_turn, stamped
@@ -153,11 +153,11 @@ def test_file_that_the_agent_reads_is_shown_to_the_model_and_the_client(
 
 
 @pytest.mark.parametrize("kind", ["image", "document"])
-def test_uploaded_files_are_refused_by_name_until_there_are_any(stack: Stack, kind: str) -> None:
+def test_a_file_that_nobody_has_uploaded_is_not_found_by_its_place(stack: Stack, kind: str) -> None:
     with stack.client() as client:
         session = new_session(client)
         content = [SAID, {"type": kind, "source": {"type": "file", "file_id": "file_1"}}]
-        with pytest.raises(BadRequestError, match=r"events.0.content.1.source.type: file"):
+        with pytest.raises(NotFoundError, match=r"events.0.content.1.source.file_id: file file_1"):
             _send(client, session.id, {"type": "user.message", "content": content})
         assert history(client, session.id) == []
 

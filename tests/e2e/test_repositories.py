@@ -157,8 +157,6 @@ def test_a_clone_that_fails_is_an_event_and_the_session_goes_on(git_stack: Stack
         (repository(url="git@github.com:acme/tools"), "resources.0.url"),
         (repository(mount_path="/etc"), "resources.0.mount_path"),
         (repository("a b"), "resources.0.authorization_token"),
-        ({"type": "file", "file_id": "file_1"}, "resources.0"),
-        ({"type": "memory_store", "memory_store_id": "memstore_1"}, "resources.0"),
     ],
 )
 def test_what_is_no_repository_is_refused_by_its_path(
