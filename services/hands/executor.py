@@ -215,14 +215,14 @@ class Executor:
         await all_ended(calls)
         # Of what one of them may have begun to start, too.
         left |= await self._let_go(session_id, name)
-        if not purge:
-            if name is None:
-                left |= await self._custody.addresses(session_id)
-            await self._pool.leave(left)
         if name is None:
             await self._pool.withdraw(session_id)
             if self._outside is not None:
                 await self._outside.end(session_id)
+        if not purge:  # last: the caller may not wait so long
+            if name is None:
+                left |= await self._custody.addresses(session_id)
+            await self._pool.leave(left)
         self.prune()
 
     async def hand_over(

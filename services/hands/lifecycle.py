@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Unobserved:
 
 
 class Several:
-    """Tells several of them, one after another."""
+    """Tells several of them, in their order."""
 
     def __init__(self, told: Sequence[Lifecycle]) -> None:
         self._told = told
@@ -117,9 +118,10 @@ class Several:
             one.ended(where)
 
     async def leaves(self, where: str) -> None:
-        """All of them are told."""
-        for one in self._told:
-            await one.leaves(where)
+        """All of them are told, at once: whoever waits for it does not wait for long."""
+        async with asyncio.TaskGroup() as tasks:
+            for one in self._told:
+                tasks.create_task(one.leaves(where))
 
     async def holds(self, where: str) -> bool:
         """Whether one of them has it."""

@@ -31,11 +31,11 @@ _log = structlog.get_logger("hands.outputs")
 @dataclass(frozen=True, slots=True)
 class Pace:
     """When outputs are published, in seconds: `quiet` after a call, and how long a hand that goes
-    and a service that stops wait for it.
+    and a service that stops wait for it. Whoever releases a hand waits for 30 s at most.
     """
 
     quiet: float = 0.5
-    last: float = 30.0
+    last: float = 20.0
     stop: float = 5.0
 
 

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from services.hands.hand import Hand
-from services.hands.lifecycle import Unobserved
+from services.hands.lifecycle import Several, Unobserved
 from services.hands.pool import PoolSize
 from tests.doubles.hands_waiting import eventually
 from tests.unit.hands.conftest import World
@@ -142,14 +142,15 @@ async def test_new_hand_waits_until_the_one_before_it_has_ended(world: World) ->
 class Slow(Unobserved):
     """Has something to do with each hand that leaves, and waits until all are there."""
 
-    def __init__(self, hands: int) -> None:
-        self.barrier = asyncio.Barrier(hands)
+    def __init__(self, barrier: asyncio.Barrier) -> None:
+        self.barrier = barrier
 
     async def leaves(self, where: str) -> None:
         await self.barrier.wait()
 
 
-async def test_hands_of_a_session_leave_together(world: World) -> None:
-    await world.restart(SIZE, lifecycle=Slow(3))
+async def test_hands_of_a_session_leave_together_whoever_is_told(world: World) -> None:
+    slow = Slow(asyncio.Barrier(6))
+    await world.restart(SIZE, lifecycle=Several([slow, slow]))
     async with asyncio.timeout(5):
         await world.pool.leave({"sesn_1", "sesn_1@a", "sesn_1@b"})
