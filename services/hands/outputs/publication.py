@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from services.hands.outputs.scan import Bounds, Output
 
 _REFUSALS: Final = frozenset({Reason.INVALID_ARGUMENT, Reason.REQUEST_TOO_LARGE})
+_FULL: Final = "storage_quota_exceeded"
 
 _log = structlog.get_logger("hands.outputs")
 
@@ -165,7 +166,10 @@ class Publication:
                 round_.refused[output.path] = str(refusal)
                 record.refused[output.path] = output.state
             except DroverError as error:
-                if error.reason in _REFUSALS:
+                if error.error_code == _FULL:  # until somebody deletes files: told, and tried again
+                    round_.refused[output.path] = error.message
+                    round_.waits = True
+                elif error.reason in _REFUSALS:
                     round_.refused[output.path] = error.message
                     record.refused[output.path] = output.state
                 elif error.reason is Reason.NOT_FOUND:  # the session was deleted

@@ -289,7 +289,7 @@ async def test_published_files_stay_when_more_come_than_are_published(stage: Sta
 @pytest.mark.parametrize(
     "refusal",
     [
-        DroverError(Reason.INVALID_ARGUMENT, "full", error_code="storage_quota_exceeded"),
+        DroverError(Reason.INVALID_ARGUMENT, "no name"),
         DroverError(Reason.REQUEST_TOO_LARGE, "too large"),
     ],
 )
@@ -306,6 +306,21 @@ async def test_what_the_registry_refuses_is_told_and_not_sent_again_before_it_ch
     stage.write("a", b"another")
     await stage.call()
     assert stage.registry.files == {"a": b"another"}
+
+
+async def test_what_there_is_no_room_for_is_told_once_and_published_when_there_is(
+    stage: Stage,
+) -> None:
+    full = DroverError(Reason.INVALID_ARGUMENT, "full", error_code="storage_quota_exceeded")
+    stage.registry.fail = full
+    stage.write("a")
+    await stage.call()
+    assert stage.news() == {"a": "full"}
+    await stage.call()
+    assert not stage.news()
+    stage.registry.fail = None
+    await stage.call()
+    assert stage.registry.files.keys() == {"a"}
 
 
 async def test_of_a_session_that_is_deleted_nothing_is_tried_again(stage: Stage) -> None:
