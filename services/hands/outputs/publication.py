@@ -166,16 +166,7 @@ class Publication:
                 round_.refused[output.path] = str(refusal)
                 record.refused[output.path] = output.state
             except DroverError as error:
-                if error.error_code == _FULL:  # until somebody deletes files: told, and tried again
-                    round_.refused[output.path] = error.message
-                    round_.waits = True
-                elif error.reason in _REFUSALS:
-                    round_.refused[output.path] = error.message
-                    record.refused[output.path] = output.state
-                elif error.reason is Reason.NOT_FOUND:  # the session was deleted
-                    record.published[output.path] = output.state
-                else:
-                    round_.failure = error
+                _refused(error, output, round_)
             except OSError as error:
                 round_.failure = error
             else:
@@ -193,6 +184,21 @@ class Publication:
             finally:
                 reader.stop()
         _log.info("output_published", session_id=session_id, path=name, bytes=output.size)
+
+
+def _refused(error: DroverError, output: Output, round_: _Round) -> None:
+    """What becomes of an output that the registry has not taken."""
+    record = round_.record
+    if error.error_code == _FULL:  # until somebody deletes files: told, and tried again
+        round_.refused[output.path] = error.message
+        round_.waits = True
+    elif error.reason in _REFUSALS:
+        round_.refused[output.path] = error.message
+        record.refused[output.path] = output.state
+    elif error.reason is Reason.NOT_FOUND:  # the session was deleted
+        record.published[output.path] = output.state
+    else:
+        round_.failure = error
 
 
 def _name(where: str, output: Output) -> str:
