@@ -85,10 +85,12 @@ class Custody:
         self, handover: HandOver, ends: set[str], generations: Generations, workspace_id: str
     ) -> None:
         try:
+            if await self._is_new(handover):
+                await self._check_ends(handover)
+                await self._pool.leave([handover.where])  # others do not wait for that
             async with self._one:
-                if await self._handovers.find(handover.session_id, handover.hand) != handover:
+                if await self._is_new(handover):
                     await self._check_ends(handover)
-                    await self._pool.leave([handover.where])
                 await self._handovers.begin(handover, generations, workspace_id)
                 await self._complete(handover)
         except BaseException as error:
@@ -140,6 +142,9 @@ class Custody:
     async def addresses(self, session_id: str) -> set[str]:
         """Where a session has workspaces on this machine."""
         return {*await asyncio.to_thread(self._workspaces.addresses, session_id)}
+
+    async def _is_new(self, handover: HandOver) -> bool:
+        return await self._handovers.find(handover.session_id, handover.hand) != handover
 
     async def _check_ends(self, handover: HandOver) -> None:
         if not await self._exists(handover.where):

@@ -12,6 +12,7 @@ from chassis.errors import DroverError, Reason
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.domain.handover import Generations, HandOver
 from services.hands.hand import Hand
+from services.hands.lifecycle import Unobserved
 from tests.doubles.hands_waiting import eventually
 from tests.unit.hands.conftest import World
 
@@ -295,3 +296,31 @@ async def test_files_that_cannot_be_moved_yet_are_moved_later(
     await world.custody.tend()
     await world.executor.provision(RECEIVER, 1, name="tools")
     assert world.workspaces.find("sesn_receiver@tools") is not None
+
+
+class Waits(Unobserved):
+    """Has a lot to do with the giver's hand."""
+
+    def __init__(self) -> None:
+        self.begun, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def leaves(self, where: str) -> None:
+        if where == GIVEN.where:
+            self.begun.set()
+            await self.gate.wait()
+
+
+async def test_what_is_to_be_done_with_one_hand_before_it_goes_holds_up_no_other(
+    world: World,
+) -> None:
+    waits = Waits()
+    await world.restart(lifecycle=waits)
+    hand = await prepared(world)
+    other, _ = await world.executor.provision("sesn_other", 1)
+    async with asyncio.timeout(5):
+        slow = asyncio.create_task(hand_over(world))
+        await waits.begun.wait()
+        assert await hand_over(world, HandOver("sesn_other", "", RECEIVER, "more")) is other
+        assert (await refusal(ask(world, GIVER, "build"))).reason is Reason.UNAVAILABLE
+        waits.gate.set()
+        assert await slow is hand
