@@ -74,7 +74,7 @@ class HandsStack:
     def failures(self, session_id: str) -> int:
         """How often its outputs could not be published in a row."""
         assert self._given is not None
-        return self._given.publisher._watches[session_id].failures
+        return self._given.publisher._watches[session_id].attempts
 
     async def run(
         self, tool: str, *, session_id: str = "sesn_1", call_id: str = "", **given: Any
