@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,10 +16,12 @@ import pytest
 
 from chassis.grpc.channel import open_channel
 from chassis.secret import Secret
+from cli.stack.order import Order
 from drover.hands.v1 import hands_service_pb2 as pb
 from drover.hands.v1.hands_service_pb2_grpc import HandsServiceStub
 from services.hands.main import HandsSettings, build
 from tests.doubles.standing import PromptExit
+from tests.e2e.forked import warm
 
 TOKEN = "a-token-for-tests"  # noqa: S105
 
@@ -48,7 +50,7 @@ async def hands(settings: HandsSettings) -> AsyncIterator[Any]:
 
 
 class HandsProcess:
-    """`python -m services.hands.main` over a directory, and a client of it."""
+    """A hands service over a directory in a process of its own, and a client of it."""
 
     def __init__(self, directory: Path, **environment: str) -> None:
         self._directory = directory
@@ -56,30 +58,34 @@ class HandsProcess:
         self._stack = AsyncExitStack()
 
     async def start(self) -> None:
-        self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "services.hands.main"),
-            env={**os.environ, "DROVER_DATA_DIR": str(self._directory), **self._environment},
-            stderr=asyncio.subprocess.PIPE,
-        )
-        assert self.process.stderr is not None
+        log = tempfile.NamedTemporaryFile("r", suffix=".log")  # noqa: SIM115 - till it ends
+        self._log = self._stack.enter_context(log)
+        told = {**os.environ, "DROVER_DATA_DIR": str(self._directory), **self._environment}
+        order = Order("hands", "services.hands.main", self._log.name, told)
+        self.process = await asyncio.to_thread(warm().fork, order)
         async with asyncio.timeout(30):
-            async for line in self.process.stderr:
-                event = json.loads(line)
-                if event["event"] == "listening":
-                    break
-            else:
-                pytest.fail("the service ended before it listened")
-        self._log = asyncio.create_task(self.process.stderr.read())
-        channel = open_channel(event["address"], Secret(TOKEN))
+            while (listening := self._logged("listening")) is None:
+                assert self.process.poll() is None, "the service ended before it listened"
+                await asyncio.sleep(0.02)
+        channel = open_channel(listening["address"], Secret(TOKEN))
         self._stack.push_async_callback(channel.close)
         self.client: Any = HandsServiceStub(channel)
 
-    async def end(self, number: signal.Signals) -> int:
-        if self.process.returncode is None:
+    async def end(self, number: signal.Signals) -> bool:
+        """Whether it ended by itself, and in order."""
+        if self.process.poll() is None:
             self.process.send_signal(number)
+        await asyncio.to_thread(self.process.wait, 30)
+        ended = not self._log.closed and self._logged("stopped") is not None
         await self._stack.aclose()
-        await self._log
-        return await self.process.wait()
+        return ended
+
+    def _logged(self, event: str) -> dict[str, Any] | None:
+        self._log.seek(0)
+        for line in self._log:
+            if line.endswith("\n") and (found := json.loads(line))["event"] == event:
+                return dict(found)
+        return None
 
 
 @pytest.fixture
