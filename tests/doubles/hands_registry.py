@@ -35,13 +35,15 @@ _SECRET = Secret("the installation's")
 
 
 class RegistryDouble(FileServiceServicer, SkillVersionServiceServicer):
-    """What it has, by workspace and id. `away` refuses everything, `gate` holds up every read.
+    """What it has, by workspace and id, and whose files are.
 
-    `published` has what sessions made, and `uploads` the names of all uploads that were complete.
+    `away` refuses everything, `gate` holds up every read. `published` has what sessions made, and
+    `uploads` the names of all uploads that were complete.
     """
 
     def __init__(self) -> None:
         self.files: dict[tuple[str, str], bytes] = {}
+        self.scopes: dict[str, str] = {}
         self.skills: dict[tuple[str, str, str], bytes] = {}
         self.published: dict[tuple[str, str], bytes] = {}
         self.uploads: list[str] = []
@@ -54,8 +56,9 @@ class RegistryDouble(FileServiceServicer, SkillVersionServiceServicer):
         self.reading = asyncio.Event()
         self.list_files: Any = None
 
-    def file(self, file_id: str, data: bytes, workspace: str = HOME) -> None:
-        self.files[workspace, file_id] = data
+    def file(self, file_id: str, data: bytes, session_id: str = "") -> None:
+        self.files[HOME, file_id] = data
+        self.scopes[file_id] = session_id
 
     def skill(self, skill_id: str, version: str, archive: bytes, workspace: str = HOME) -> None:
         self.skills[workspace, skill_id, version] = archive
@@ -64,6 +67,7 @@ class RegistryDouble(FileServiceServicer, SkillVersionServiceServicer):
         data = self._found(self.files, request.file_id)
         about = files.ReadFileResponse()
         about.file.id, about.file.size_bytes = request.file_id, len(data)
+        about.file.scope.id = self.scopes.get(request.file_id, "")
         about.file.sha256 = hashlib.sha256(data).hexdigest()
         await context.write(about)
         await self._held(request.file_id)

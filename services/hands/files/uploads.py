@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from chassis.errors import DroverError
 from services.hands.bringing import beneath
+from services.hands.bringing.bringer import NotBrought
 from services.hands.domain.mounts import UPLOADS
 from services.hands.files.source import not_had
 
@@ -63,6 +64,8 @@ class Uploads:
         place = errand.root, errand.unfinished
         try:
             async with self._files.file(errand.workspace_id, item.file_id) as (about, pieces):
+                if about.scope.id != errand.session_id:
+                    raise NotBrought("it is not a file of this session", away=False)
                 size = about.size_bytes
                 await self._source.save(pieces, size, about.sha256, place, size=size)
         except DroverError as error:

@@ -47,7 +47,7 @@ class Session:
     def file(self, path: str, data: bytes) -> str:
         """Gives the session a file, from its next call on."""
         file_id = new_id("file")
-        self.registry.file(file_id, data)
+        self.registry.file(file_id, data, self.id)
         files = (*self.mounts.files, MountedFile(file_id, path))
         self.mounts = Mounts(HOME, files, self.mounts.skills)
         return file_id
@@ -135,7 +135,7 @@ async def test_what_cannot_be_had_is_named_the_call_goes_on_and_it_comes_when_it
     [error] = result.errors
     assert gone in error.message
     assert "/mnt/session/uploads/gone" in error.message
-    session.registry.file(gone, data)
+    session.registry.file(gone, data, session.id)
     hand, existing = await session.hands.executor.provision(session.id, 1, given=session.mounts)
     assert existing
     assert not hand.problems
