@@ -8,6 +8,7 @@ keys may hold what they like.
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,12 @@ _MAX_DEPTH: Final = 16
 _FENCE: Final = "---"
 _NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _TAG: Final = re.compile(r"</?[A-Za-z!?][^<>]*>")
+_UNSEEN: Final = frozenset(("Cc", "Cf", "Cs", "Co"))
+"""Of Unicode's categories: control and format characters, halves of others, and private ones.
+
+Unassigned ones are not among them: they are those that are newer than this Python.
+"""
+_MAX_REASON: Final = 160
 _NOTHING: Final = ("", "~", "null", "Null", "NULL")
 _WANTED: Final = ("name", "description")
 
@@ -46,7 +53,8 @@ class SkillText:
 def read_skill_text(head: bytes, folder: str) -> SkillText:
     """Reads the first `MAX_BYTES` of a SKILL.md, or all of it.
 
-    `folder` is the name of a skill that gives itself none. Raises `BadSkillText`.
+    `folder` is the name of a skill that gives itself none. Raises `BadSkillText`, and nothing else
+    whatever the bytes are.
     """
     said = _scalars(_front_matter(head))
     named = said.get("name", "") not in _NOTHING
@@ -60,6 +68,12 @@ def read_skill_text(head: bytes, folder: str) -> SkillText:
     description = " ".join(said.get("description", "").split())
     if description in _NOTHING:
         raise BadSkillText("the front matter has no description")
+    unseen = next((one for one in description if unicodedata.category(one) in _UNSEEN), None)
+    if unseen is not None:
+        raise BadSkillText(
+            f"the description has the character U+{ord(unseen):04X}, and must be of printable text "
+            "and spaces"
+        )
     if len(description) > MAX_DESCRIPTION:
         raise BadSkillText(
             f"the description has {len(description)} characters, at most {MAX_DESCRIPTION} are "
@@ -88,12 +102,19 @@ def _scalars(text: str) -> dict[str, str]:
     said: dict[str, str] = {}
     try:
         children = list(_children(text))
+    except BadSkillText:
+        raise
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = "" if mark is None else f" at line {mark.line + 2}"
-        raise BadSkillText(f"its front matter is not YAML: {error.problem}{where}") from None
+        reason = str(error.problem)[:_MAX_REASON]
+        raise BadSkillText(f"its front matter is not YAML: {reason}{where}") from None
     except yaml.YAMLError:
         raise BadSkillText("its front matter is not YAML: it has control characters") from None
+    except Exception as error:  # what Python raises of numbers and escapes is told as it is
+        raise BadSkillText(
+            "its front matter is not YAML: an escape or a number in it is out of range"
+        ) from error
     for key, value in zip(children[::2], children[1::2], strict=True):
         if key not in _WANTED:
             continue

@@ -79,13 +79,13 @@ class FoundSkills:
         root = self._workspaces.place_of(where)
         found: Sequence[FoundSkill] = ()
         try:
-            found = await asyncio.to_thread(_untold, root, session_id, _repositories(hand))
-        except OSError as error:
-            _log.warning("skills_not_looked_for", session_id=session_id, reason=error.strerror)
-        told = Told(found=[*found])
-        if found:
-            told.after.append(partial(asyncio.to_thread, _mark, root, session_id))
-        try:
+            try:
+                found = await asyncio.to_thread(_untold, root, session_id, _repositories(hand))
+            except Exception as error:  # noqa: BLE001  # no call fails of what lies there
+                _failed("skills_not_looked_for", session_id, error)
+            told = Told(found=[*found])
+            if found:
+                told.after.append(partial(asyncio.to_thread, _mark, root, session_id))
             yield told
         except BaseException:  # it is told with another call
             self._looked.pop(hand, None)
@@ -143,8 +143,13 @@ def _mark(root: Path, session_id: str) -> None:
     try:
         with beneath.opened(root) as volume:
             beneath.replace(volume, _MARK, "found", data)
-    except OSError as error:  # it is told once more
-        _log.warning("told_skills_not_noted", session_id=session_id, reason=error.strerror)
+    except Exception as error:  # noqa: BLE001  # it is told once more
+        _failed("told_skills_not_noted", session_id, error)
+
+
+def _failed(event: str, session_id: str, error: Exception) -> None:
+    reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+    _log.warning(event, session_id=session_id, reason=reason)
 
 
 def _head(folder: int, name: str) -> bytes | None:

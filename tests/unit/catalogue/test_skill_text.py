@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from catalogue.skill_text import MAX_BYTES, BadSkillText, SkillText, read_skill_text
@@ -72,19 +72,59 @@ def test_names_are_small_letters_digits_and_hyphens(name: str) -> None:
         (front("description: \x07"), "control characters"),
         (front("description: d").encode("utf-16"), "does not begin with front matter"),
         (b"---\ndescription: \xff\n---\n", "not UTF-8"),
+        *[
+            (front(line), "front matter is not YAML")
+            for line in (
+                r'description: "\Uffffffff"',
+                r'description: "\U00110000"',
+                r'other: "\Uffffffff"',
+                "%YAML " + "9" * 5000 + ".1",
+                "description: !<%ff> d",
+                "description: !" + "x" * 9000 + "!y d",
+            )
+        ],
+        *[
+            (front(f'description: "Adds {written} up."'), f"the character U+{code}")
+            for written, code in (
+                (r"\ud800", "D800"),
+                (r"\ude00\ud83d", "DE00"),
+                (r"\0", "0000"),
+                (r"\e[2J", "001B"),
+                ("\N{RIGHT-TO-LEFT OVERRIDE}", "202E"),
+                ("\N{ZERO WIDTH SPACE}", "200B"),
+                ("\N{LANGUAGE TAG}", "E0001"),
+                ("\ue000", "E000"),
+            )
+        ],
+        (front('description: "\u200b"'), "the character U+200B"),
+        (front(r'name: "\ud800"', "description: d"), "'\\ud800' must be"),
     ],
 )
 def test_what_is_no_front_matter_is_refused_with_a_reason(text: str | bytes, reason: str) -> None:
     assert reason in refusal(text)
 
 
+YAML = st.text("-[]{}:,&*!|>'\"?%#@ \n\tab<\\Uuxfe0d8", max_size=60)
+
+
+YAML = st.text("-[]{}:,&*!|>'\"?%#@ \n\tab<\\Uuxfe0d8", max_size=60)
+
+
 @settings(deadline=None)
-@given(st.text("-[]{}:,&*!|>'\"?%#@ \n\tab<", max_size=60) | st.text(max_size=30))
-def test_whatever_stands_there_is_read_or_refused(text: str) -> None:
-    for head in (text, front(text), front("description: d", text)):
-        try:
-            said = read_skill_text(head.encode(), "sums")
-        except BadSkillText:
-            continue
-        assert said.name
-        assert "\n" not in said.description
+@given(st.binary(max_size=60) | (YAML | st.text(max_size=30)).map(str.encode), st.text(max_size=9))
+@example(rb"\Uffffffff", "sums")
+@example(rb"\ud800", "\ud800")
+def test_whatever_stands_there_is_read_or_refused(written: bytes, folder: str) -> None:
+    lines = (written, b"description: d\n" + written, b'description: "' + written + b'"')
+    for head in (written, *(b"---\n" + line + b"\n---\n" for line in lines)):
+        told = said(head, folder)
+        assert 0 < len(told.encode()) < 5000
+        assert not {"\n", "\0", "\x1b", "\u202e"} & set(told)
+
+
+def said(head: bytes, folder: str) -> str:
+    """The description, or why there is none."""
+    try:
+        return read_skill_text(head, folder).description
+    except BadSkillText as refused:
+        return str(refused)

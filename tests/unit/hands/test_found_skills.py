@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.domain.repository import Repository
@@ -112,3 +113,30 @@ async def test_texts_that_are_slow_to_read_hold_up_the_first_call_no_longer_than
     await world.executor.provision("sesn_1", 1)
     monkeypatch.setattr("services.hands.skills.found._SECONDS", 0.0)
     assert await answered(world, "c1") == []
+
+
+@pytest.mark.parametrize("description", [r"\Uffffffff", r"\ud800", r"\e[2J", r"\u202e"])
+async def test_a_text_that_cannot_be_told_is_left_out_and_those_beside_it_are_told(
+    world: World, description: str
+) -> None:
+    await world.workspaces.make("sesn_1")
+    (skill(world, "a") / "SKILL.md").write_text(f'---\ndescription: "{description}"\n---\n')
+    skill(world, "b")
+    await world.executor.provision("sesn_1", 1)
+    assert await answered(world, "c1") == ["/workspace/b/.claude/skills/mine/SKILL.md"]
+
+
+@pytest.mark.parametrize(("failing", "told"), [("scan", 0), ("beneath.replace", 1)])
+async def test_whatever_fails_of_it_the_call_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch, failing: str, told: int
+) -> None:
+    def fail(*_: object) -> None:
+        raise OverflowError
+
+    await world.workspaces.make("sesn_1")
+    skill(world, "")
+    await world.executor.provision("sesn_1", 1)
+    monkeypatch.setattr(f"services.hands.skills.found.{failing}", fail)
+    with structlog.testing.capture_logs() as logs:
+        assert len(await answered(world, "c1")) == told
+    assert [one["reason"] for one in logs if "reason" in one] == ["OverflowError"]

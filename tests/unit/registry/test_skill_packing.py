@@ -114,6 +114,14 @@ def test_an_archive_that_was_streamed_is_read() -> None:
         ({"SKILL.md": SKILL_MD}, "no zip archive, and in no folder"),
         ({"SKILL.md": SKILL_MD, "a": b""}, "in no folder"),
         ({"sums/SKILL.md": b"# Sums"}, "'sums/SKILL.md': it does not begin with front matter"),
+        (
+            {"sums/SKILL.md": b'---\ndescription: "\\Uffffffff"\n---\n'},
+            "'sums/SKILL.md': its front matter is not YAML",
+        ),
+        (
+            {"sums/SKILL.md": b'---\ndescription: "\\ud800"\n---\n'},
+            "'sums/SKILL.md': the description has the character U+D800",
+        ),
         ({"sums/.DS_Store": b""}, "there is no SKILL.md"),
     ],
 )
