@@ -199,6 +199,8 @@ class Mirror:
             self._away = False
             more = []
             for mounted, state, changes in zip(asked, states, found, strict=True):
+                if changes.revision < state.revision:  # its database is an older one
+                    state.begin_anew(forgets=not mounted.read_only)
                 if not is_news(state, changes):
                     state.revision = changes.revision
                 else:

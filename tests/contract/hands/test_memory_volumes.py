@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest_asyncio
 
 from services.hands.backends.port import Volume
 from services.hands.domain.memory.known import Scan
-from services.hands.memory import tree
+from services.hands.memory import records, tree
 from services.hands.memory.attendant import MemoryDirectories
 from services.hands.workspace import Workspaces
 from tests.doubles.memory_world import OWNER, MemoryWorld, Sandbox, Watched, memory_world
@@ -98,6 +99,26 @@ async def test_what_is_known_of_a_volume_is_not_held_against_the_one_in_its_plac
     await sandbox.stored()
     await sandbox.fresh()
     assert await world.has(store_id) == sandbox.files() == {"/a": "one", "/b": "two"}
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_what_a_registry_restored_from_an_older_database_has_lost_is_stored_again(
+    world: MemoryWorld, store_id: str, tmp_path: Path, *, read_only: bool
+) -> None:
+    sandbox = Sandbox(world, tmp_path / "sesn_1", store_id, read_only=read_only)
+    await world.write(store_id, "/a", "one")
+    await world.write(store_id, "/b", "two")
+    await sandbox.fresh()
+    await world.delete(store_id, "/b")  # it never had it
+    record = records.read(sandbox.root)
+    state = record.stores["notes"]
+    state.revision += 1000
+    state.memories["/b"] = replace(state.memories["/b"], memory_id="mem_lost")
+    records.write(sandbox.root, record)
+    sandbox.restart()
+    assert await sandbox.fresh() == []
+    wanted = {"/a": "one"} if read_only else {"/a": "one", "/b": "two"}
+    assert await world.has(store_id) == sandbox.files() == wanted
 
 
 async def test_what_is_left_of_a_hand_goes_with_it(

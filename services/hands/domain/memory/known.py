@@ -104,6 +104,15 @@ class StoreState:
     unsettled: dict[str, tuple[Fingerprint | None, int]] = field(default_factory=dict)
     unlisted: set[str] = field(default_factory=set)
 
+    def begin_anew(self, *, forgets: bool) -> None:
+        """The store has less than is known of it, and says all that it has. `forgets`: a file of
+        which it says nothing may be the last copy, and goes on as a new memory.
+        """
+        self.revision = 0
+        if forgets:
+            self.memories.clear()
+            self.sent.clear()
+
     def tell_once(self, path: str, what: str, about: object) -> bool:
         """Whether `what` has not been told yet of a path as it is."""
         if self.told.get(path) == (what, about):

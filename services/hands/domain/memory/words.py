@@ -20,7 +20,6 @@ TOO_LARGE: Final = (
 NOT_TEXT: Final = f"it is not UTF-8 text, and memories are. {_UNCHANGED}"
 UNREADABLE: Final = f"it could not be read. {_UNCHANGED}"
 ARCHIVED: Final = "its memory store is archived, and takes no changes."
-READ_ONLY: Final = "its memory store is read-only in this session."
 GONE: Final = "its memory store was deleted."
 TOO_MANY: Final = (
     f"it has more than {MAX_FILES:,} files, or very many directories, so that not all were looked "
