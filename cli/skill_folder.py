@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from catalogue.skill_text import FILE, MAX_BYTES, BadSkillText, SkillText, read_skill_text
 from cli.errors import fail
+from cli.terminal import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,17 +24,26 @@ _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
 _UNIX: Final = 3
 
 
+def is_text(name: str) -> bool:
+    """Whether what the system calls by that name can be called so elsewhere."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def read_text(folder: Path) -> SkillText:
     """What the SKILL.md says. Ends the command for what is no skill."""
     try:
         with (folder / FILE).open("rb") as file:
             head = file.read(MAX_BYTES)
     except FileNotFoundError:
-        fail(f"{folder} has no {FILE} at its root: that makes a folder a skill")
+        fail(f"{escaped(str(folder))} has no {FILE} at its root: that makes a folder a skill")
     try:
         return read_skill_text(head, folder.resolve().name)
     except BadSkillText as error:
-        fail(f"{folder / FILE}: {error}")
+        fail(f"{escaped(str(folder / FILE))}: {error}")
 
 
 def pack(folder: Path, name: str, into: IO[bytes]) -> None:
@@ -49,7 +59,9 @@ def pack(folder: Path, name: str, into: IO[bytes]) -> None:
                 found = os.fstat(file.fileno())
                 left -= found.st_size
                 if left < 0:
-                    fail(f"{folder} has more than {_MOST >> 20} MiB: that is no skill")
+                    fail(
+                        f"{escaped(str(folder))} has more than {_MOST >> 20} MiB: that is no skill"
+                    )
                 inside = path.relative_to(folder).as_posix()
                 info = zipfile.ZipInfo(f"{name}/{inside}", _NO_TIME)
                 mode = 0o755 if found.st_mode & 0o111 else 0o644
@@ -64,16 +76,19 @@ def _files(folder: Path) -> Iterator[Path]:
     root = folder.resolve()
     for directory, folders, names in os.walk(folder, onerror=_failed):
         here = Path(directory)
+        for name in sorted((*folders, *names)):
+            if name not in LEFT_OUT and not is_text(name):
+                fail(f"{escaped(str(here / name))} has a name that is not UTF-8: a skill has none")
         folders[:] = sorted(name for name in folders if name not in LEFT_OUT)
         for name in folders:
             if (here / name).is_symlink():
-                fail(f"{here / name} is a link to a folder: a skill has none")
+                fail(f"{escaped(str(here / name))} is a link to a folder: a skill has none")
         for path in (here / name for name in sorted(names) if name not in LEFT_OUT):
             target = path.resolve()
             if not target.is_relative_to(root):
-                fail(f"{path} is a link to what is not in the folder")
+                fail(f"{escaped(str(path))} is a link to what is not in the folder")
             if not target.is_file():
-                fail(f"{path} is no file")
+                fail(f"{escaped(str(path))} is no file")
             yield path
 
 

@@ -49,11 +49,14 @@ def push(
     """
     from tempfile import TemporaryFile
 
-    from cli.skill_folder import pack, read_text
+    from cli.skill_folder import is_text, pack, read_text
     from cli.target import resolve
+    from cli.terminal import escaped
 
     with told_errors(), TemporaryFile() as packed:
         text = read_text(folder)
+        if name is not None and not is_text(name):
+            fail(f"--name {escaped(name)} is not UTF-8")
         target = resolve(url, api_key, data)
         pack(folder, text.name, packed)
         with target.client() as client:
@@ -63,7 +66,8 @@ def push(
                 fail(f"several skills are named {text.name} ({ids}): remove all of them but one")
             skill = known[0][0] if known else None
             if skill is not None and name not in (None, skill.display_name):
-                fail(f"{skill.id} is shown as {skill.display_name!r}, which stays so")
+                kept = repr(skill.display_name)
+                fail(f"{skill.id} is shown as {kept}, which stays so: leave --name out")
             print(_upload(client, text.name, packed, skill, name))
 
 
@@ -79,7 +83,7 @@ def list_(
     import json
 
     from cli.target import resolve
-    from cli.terminal import Terminal
+    from cli.terminal import Terminal, escaped
 
     with told_errors(), resolve(url, api_key, data).client() as client:
         out = Terminal()
@@ -96,7 +100,7 @@ def list_(
             shown = "" if skill.display_name == version.name else f" ({skill.display_name})"
             when = f"{version.created_at:%Y-%m-%d %H:%M}"
             text = f"{version.name}{shown}: {version.description}"
-            out.say(f"{skill.id}  {version.id}  {when}  {text}")
+            out.say(f"{skill.id}  {version.id}  {when}  {escaped(text)}")
         if not found:
             Terminal(stderr=True).say("no skills yet: `drover skills push DIR` uploads one")
 

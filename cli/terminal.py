@@ -58,6 +58,13 @@ def plain(text: str) -> str:
     return _CONTROL.sub("", text)
 
 
+def escaped(text: str) -> str:
+    """Text of one line, in which whatever cannot be seen is spelled out."""
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
+
+
 def plain_json(text: str) -> str:
     """JSON that says the same without the control characters which JSON itself lets stand."""
     return _RAW_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

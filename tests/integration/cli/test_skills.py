@@ -116,7 +116,7 @@ async def test_a_folder_becomes_a_skill_and_then_its_next_version(
     assert f"to {skill_id} ({folder.name})" in second
     assert second.split()[2] != skill.latest_version_id
     told = await stack.refused("push", str(folder), "--name", "Other")
-    assert "is shown as 'All [sums]', which stays so" in told
+    assert "is shown as 'All [sums]', which stays so: leave --name out" in told
 
     code, listed, _ = await stack.run("list")
     (line,) = [line for line in listed.splitlines() if skill_id in line]
@@ -162,12 +162,22 @@ async def test_what_is_no_skill_is_told_before_anything_is_sent(
         link.symlink_to(target)
         assert told in await stack.refused("push", str(folder))
         link.unlink()
+    for made in (Path.touch, Path.mkdir):
+        unnamed = Path(os.fsdecode(os.fsencode(folder) + b"/gr\xf6\xdfe"))
+        made(unnamed)
+        told = await stack.refused("push", str(folder))
+        assert rf"{folder.name}/gr\udcf6\udcdfe has a name that is not UTF-8" in told
+        (unnamed.unlink if unnamed.is_file() else unnamed.rmdir)()
+    told = await stack.refused("push", str(folder), "--name", "gr\udcf6")
+    assert r"--name gr\udcf6 is not UTF-8" in told
     os.mkfifo(folder / "pipe")
     assert "is no file" in await stack.refused("push", str(folder))
     (folder / "SKILL.md").write_text("# Sums")
     assert "SKILL.md: it does not begin with front matter" in await stack.refused(
         "push", str(folder)
     )
+    (folder / "SKILL.md").write_text('---\ndescription: "\\Uffffffff"\n---\n')
+    assert "SKILL.md: its front matter is not YAML" in await stack.refused("push", str(folder))
     assert "has no SKILL.md at its root" in await stack.refused("push", str(outside))
     assert "401: " in (await stack.run("remove", "skill_1", key="wrong"))[2]
 
@@ -181,3 +191,12 @@ async def test_of_skills_of_one_name_none_is_chosen(stack: Stack, folder: Path) 
         told = await stack.refused(*command)
         assert "several skills are named" in told
         assert twin.id in told
+
+
+async def test_what_is_shown_of_a_skill_is_spelled_out_where_it_cannot_be_seen(
+    stack: Stack, folder: Path
+) -> None:
+    skill_id = (await stack.pushed(folder, "--name", "fdp\u202eexe")).split()[1]
+    _, listed, _ = await stack.run("list")
+    (line,) = [line for line in listed.splitlines() if skill_id in line]
+    assert r"(fdp\u202eexe): Adds up." in line
