@@ -1,7 +1,8 @@
 """What a part of a form says of itself, and what an answer says of the file that it is.
 
-RFC 7578 has names raw in UTF-8, as browsers and the official client send them. `filename*` of
-RFC 5987 is read too: other clients send that.
+RFC 7578 has names raw in UTF-8, as browsers and the official client send them, who escape the three
+characters that would end them (WHATWG HTML, "multipart form data"). `filename*` of RFC 5987 is read
+too: other clients send that.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _PARAMETER: Final = re.compile(
     re.DOTALL,
 )
 _ESCAPED: Final = re.compile(rb'\\(["\\])')
+_WHATWG: Final = (("%22", '"'), ("%0D", "\r"), ("%0A", "\n"))
 _EXTENDED: Final = re.compile(rb"(utf-8|iso-8859-1)'[A-Za-z0-9-]*'([ -~]*)", re.IGNORECASE)
 _MEDIA_TYPE: Final = re.compile(rf"{_TOKEN.decode()}/{_TOKEN.decode()}")
 _PLAIN: Final = frozenset({b"7bit", b"8bit", b"binary"})
@@ -98,7 +100,12 @@ def _parameters(header: bytes) -> dict[str, str]:
 
 
 def _filename(parameters: Mapping[str, str]) -> str:
-    return parameters.get("filename*") or parameters.get("filename", "")
+    if extended := parameters.get("filename*"):
+        return extended
+    name = parameters.get("filename", "")
+    for escaped, character in _WHATWG:
+        name = name.replace(escaped, character)
+    return name
 
 
 def _extended(value: bytes) -> str:

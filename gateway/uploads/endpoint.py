@@ -12,6 +12,7 @@ from chassis.errors import DroverError, Reason
 from gateway import idempotency
 from gateway.body import IDLE_SECONDS, Pieces, check_head, too_large
 from gateway.errors import JSON
+from gateway.transcode.form import HEADER
 from gateway.uploads.filling import filling
 from gateway.uploads.form import FormReader
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _FORM_BYTES: Final = 4 * 1024 * 1024
 """What a form may have beside the bytes of its files."""
+_HEADER: Final = f"{HEADER}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,11 @@ class UploadEndpoint:
             if sending is None:
                 raise AssertionError  # noqa: TRY301  # a form ends with a message
             answer = await sending.finish()
-        except BaseException:
+        except BaseException as error:
             if sending is not None:
                 sending.cancel()
+            if isinstance(error, DroverError):  # a form's fields are beside its files
+                error.message = error.message.removeprefix(_HEADER)
             raise
         answer = getattr(answer, self._route.shown)
         return Response(self._encoder.encode(answer), media_type=JSON)

@@ -56,6 +56,8 @@ class FormReader:
         self._files = files
         boundary = _boundary(content_type)
         self._delimiter = b"\r\n--" + boundary
+        self._preamble: bytes | None = b"\r\n"  # None behind it
+        self._passed = 0
         self._parser = MultipartParser(
             boundary,
             {
@@ -86,6 +88,7 @@ class FormReader:
         self._delimiters += data.count(self._delimiter)
         if self._delimiters > MAX_PARTS:
             raise _crowded()
+        data = self._behind_preamble(data)
         try:
             self._parser.write(data)
         except FormParserError as error:
@@ -96,8 +99,28 @@ class FormReader:
 
     def end(self) -> None:
         """Raises INVALID_ARGUMENT if the form is not at its end."""
+        if self._preamble is not None:
+            raise _unbegun()
         if not self._whole:
             raise _invalid("the form is cut off: its last boundary is missing")
+
+    def _behind_preamble(self, data: bytes) -> bytes:
+        """What is left of the form's beginning without what stands before its first boundary.
+
+        That is nobody's to read (RFC 2046 §5.1.1).
+        """
+        if self._preamble is None:
+            return data
+        seen = self._preamble + data
+        at = seen.find(self._delimiter)
+        if at >= 0:
+            self._preamble = None
+            return seen[at + len(b"\r\n") :]
+        self._passed += len(data)
+        if self._passed > MAX_FIELD_BYTES:
+            raise _unbegun()
+        self._preamble = seen[-len(self._delimiter) + 1 :]
+        return b""
 
     def _begin(self) -> None:
         self._parts += 1
@@ -159,6 +182,10 @@ def _boundary(content_type: str) -> bytes:
     if match is None:
         raise _invalid("content-type: must be multipart/form-data with a boundary")
     return (match[1] or match[2]).encode("latin-1")
+
+
+def _unbegun() -> DroverError:
+    return _invalid("the form is malformed: its first boundary is missing")
 
 
 def _crowded() -> DroverError:

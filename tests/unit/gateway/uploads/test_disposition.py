@@ -19,7 +19,14 @@ def told(disposition: bytes) -> tuple[str, str]:
 def test_a_name_of_any_characters_is_read_as_the_official_client_writes_it(name: str) -> None:
     written = name.replace("\\", "\\\\").replace('"', "%22").encode()
     read_back = told(b'form-data; name="file"; filename="' + written + b'"')
-    assert read_back == ("file", name.replace('"', "%22"))
+    for escaped, character in (("%22", '"'), ("%0D", "\r"), ("%0A", "\n")):
+        name = name.replace(escaped, character)
+    assert read_back == ("file", name)
+
+
+def test_what_browsers_escape_is_read_and_no_other_percent_sign() -> None:
+    sent = b'form-data; name="file"; filename="a%22b%0D%0Ac%41%2F100%.txt"'
+    assert told(sent)[1] == 'a"b\r\nc%41%2F100%.txt'
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,26 @@ def test_where_a_form_is_cut_makes_no_difference(cuts: list[int]) -> None:
     assert events == EVENTS
 
 
+@pytest.mark.parametrize("preamble", [b"\r\n", b"nobody reads --b o\r\nthis\r\n", b"--b \r\n"])
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+def test_what_stands_before_the_first_boundary_is_passed_over(preamble: bytes, step: int) -> None:
+    reader = FormReader(TYPE, {"file"})
+    whole = preamble + BODY
+    events = [each for at in range(0, len(whole), step) for each in reader.feed(whole[at:][:step])]
+    reader.end()
+    assert [each for each in events if not isinstance(each, bytes)] == [
+        each for each in EVENTS if not isinstance(each, bytes)
+    ]
+
+
+def test_what_never_begins_is_refused_at_its_bound_or_end() -> None:
+    reader = FormReader(TYPE, {"file"})
+    assert reader.feed(b"--b" * 100) == []
+    for late in (reader.end, lambda: reader.feed(b"x" * form.MAX_FIELD_BYTES)):
+        with pytest.raises(DroverError, match="its first boundary is missing"):
+            late()
+
+
 def test_a_piece_of_a_file_is_passed_on_at_once() -> None:
     reader = FormReader(TYPE, {"file"})
     start, _, _ = BODY.partition(b"one")
