@@ -18,6 +18,7 @@ import pytest
 
 from cli.launched import LaunchedStack
 from cli.stack.installation import Installation
+from tests.e2e.forked_stack import ForkedStack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,7 +138,7 @@ def test_nothing_survives_a_supervisor_that_is_killed_and_its_data_can_be_used_a
         key = stack.target.key
         stack.kill()
     await_end(pids)
-    with LaunchedStack(tmp_path, brains=1) as again:
+    with ForkedStack(tmp_path, brains=1) as again:
         assert again.target.key == key
 
 

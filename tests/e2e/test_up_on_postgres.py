@@ -13,6 +13,7 @@ import pytest
 from cli.launched import LaunchedStack
 from tests.doubles.ports import free_port
 from tests.e2e.driving import history, new_session, run_turn
+from tests.e2e.forked_stack import ForkedStack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +60,7 @@ def test_stack_on_postgres_migrates_runs_sessions_and_finds_them_again(
     assert not any(password in text for text in [told, *logs.values()])
     assert list(tmp_path.glob("*.db")) == []
 
-    with LaunchedStack(tmp_path, brains=1, environment=variables) as stack:
+    with ForkedStack(tmp_path, brains=1, environment=variables) as stack:
         client = stack.target.client()
         assert [event.id for event in history(client, session.id)] == before
         run_turn(client, session.id, "Run true again")

@@ -6,8 +6,8 @@ import os
 import sqlite3
 from pathlib import Path
 
-from cli.launched import LaunchedStack
 from tests.e2e.driving import history, run_turn
+from tests.e2e.forked_stack import ForkedStack
 
 _RELEASED = Path(__file__).parent.parent / "contract" / "storage" / "released_0_1"
 
@@ -18,7 +18,7 @@ def test_sessions_of_the_first_release_are_all_there_and_go_on(tmp_path: Path) -
         file.executescript(dump.read_text())
         file.close()
     variables = {name: value for name, value in os.environ.items() if "ANTHROPIC" not in name}
-    with LaunchedStack(tmp_path, brains=1, environment=variables) as stack:
+    with ForkedStack(tmp_path, brains=1, environment=variables) as stack:
         client = stack.target.client()
         [session] = client.beta.sessions.list()
         before = history(client, session.id)
