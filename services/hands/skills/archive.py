@@ -42,6 +42,7 @@ class Bounds:
     """What an archive may hold: more than any that the registry takes."""
 
     entries: int = 4000
+    """Files and folders, also those that are nothing but a part of a path."""
     data: int = 64 << 20
     """Bytes, unpacked."""
     path: int = 1024
@@ -71,6 +72,7 @@ class _Unpacking:
         self._bounds = bounds
         self._left = bounds.data
         self._folder = ""
+        self._made: set[tuple[str, ...]] = set()
         self._has_text = False
 
     def all(self, entries: Iterable[zipfile.ZipInfo]) -> None:
@@ -84,6 +86,9 @@ class _Unpacking:
 
     def _one(self, entry: zipfile.ZipInfo) -> None:
         parts = self._parts(entry)
+        self._made.update(tuple(parts[:depth]) for depth in range(len(parts) + 1))
+        if len(self._made) > self._bounds.entries:
+            raise SkillRefused("it has too many files and folders")
         kind = stat.S_IFMT(entry.external_attr >> 16)
         is_directory = entry.is_dir()
         if kind not in {0, stat.S_IFDIR if is_directory else stat.S_IFREG}:

@@ -68,6 +68,7 @@ def test_s12_an_honest_skill_is_unpacked_with_its_programs_and_cannot_be_written
         ({"x/a/": (FOLDER | 0o755, b""), "x/a": b""}, "twice"),
         ({"x/a/": b""}, "neither file nor folder"),
         ({f"x/{number}": b"" for number in range(20)}, "too many"),
+        ({f"x/{one}/a/b/c/d/e": b"" for one in range(4)}, "too many files and folders"),
         ({"x/bomb": bytes(2 << 20)}, "too large"),
         ({f"x/{number}": bytes(200_000) for number in range(6)}, "too large"),
     ],

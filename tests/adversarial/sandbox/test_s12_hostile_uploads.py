@@ -193,6 +193,16 @@ def test_a_bomb_that_says_it_is_small_is_not_unpacked_either() -> None:
     assert "it cannot be unpacked" in refusal(archive(content)).message
 
 
+def test_folders_count_as_files_do_though_nothing_but_a_path_names_them() -> None:
+    few = replace(SMALL, entries=8)  # of which are the folder and its SKILL.md
+    for form in (folder, lambda files: archive(zipped(*list(files.items())[1:]))):
+        paths = ("sums/a/b/c/d", "sums/a/b/c/e", "sums/f")
+        files = {"sums/SKILL.md": SKILL_MD} | dict.fromkeys(paths, b"")
+        assert len(pack(form(files), few).files()) == 4
+        with pytest.raises(DroverError, match=r"'sums/g/h'.*more than 8 files and folders"):
+            pack(form(files | {"sums/g/h": b""}), few)
+
+
 def test_more_files_than_a_skill_has_are_refused_as_they_come() -> None:
     few = replace(SMALL, entries=3)
     files = {"sums/SKILL.md": SKILL_MD} | {f"sums/{number}": b"" for number in range(3)}

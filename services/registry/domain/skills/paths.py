@@ -27,7 +27,10 @@ class Paths:
         self._directories: dict[str, str] = {}
 
     def add(self, path: str, *, directory: bool = False) -> tuple[str, ...]:
-        """The parts of one more path. Raises INVALID_ARGUMENT."""
+        """The parts of one more path. Raises INVALID_ARGUMENT.
+
+        Directories count as files do, also those that a path leads through and nothing names.
+        """
         parts = self._split(path)
         key = ""
         for depth, part in enumerate(parts, 1):
@@ -41,6 +44,8 @@ class Paths:
             known = self._directories.setdefault(key, spelled)
             if known != spelled:
                 refuse(f"its directory is {shown(known)} elsewhere, which is the same", path)
+        if len(self._files) + len(self._directories) > self._limits.entries:
+            refuse(f"with it there are more than {self._limits.entries} files and folders", path)
         return parts
 
     def _add_file(self, key: str, spelled: str, path: str) -> None:
