@@ -81,7 +81,7 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
             return DownloadEndpoint(route, upstream.download(method), settings.stall_seconds)
         encoder, most = contract.encoders.of(route.answer), settings.max_body_bytes
         if (form := route.form) is not None:
-            bounds = Bounds(most if form.many else settings.max_file_bytes)
+            bounds = _skill(settings) if form.many else Bounds(settings.max_file_bytes)
             return UploadEndpoint(route, form, upstream.upload(method), encoder, bounds)
         return UnaryEndpoint(route, upstream.unary(method), encoder, most, keys=keys, clock=clock)
 
@@ -98,6 +98,11 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
     stack.push_async_callback(server.stop)
     stack.callback(fanout.close)
     return server
+
+
+def _skill(settings: GatewaySettings) -> Bounds:
+    """Of a skill's upload: one that does not get smaller, with what an archive says of it."""
+    return Bounds(settings.max_skill_bytes + 2 * 1024 * 1024)
 
 
 def _operations(

@@ -48,6 +48,12 @@ class GatewaySettings(Settings):
     max_file_bytes: int = Field(
         default=500 * 1024 * 1024, gt=0, description="Largest file to upload (ENDPOINTS §0)."
     )
+    max_skill_bytes: int = Field(
+        default=30 * 1024 * 1024,
+        ge=1024,
+        le=64 * 1024 * 1024,
+        description="Bytes of a skill at most, unpacked; as the registry has it.",
+    )
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from services.hands.domain.mounts import MountedSkill, Mounts
     from services.hands.files.source import Source
 
-MAX_ARCHIVE: Final = 64 << 20  # bytes
+MAX_ARCHIVE: Final = 68 << 20
+"""Bytes: of the largest skill that may be unpacked, with the names of as many files as it has."""
 MAX_KEPT: Final = 512 << 20
 """Bytes of archives that are kept for other sessions of their workspaces."""
 _DIRECTORY: Final = 0o755

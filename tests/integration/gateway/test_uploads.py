@@ -243,7 +243,7 @@ async def test_a_client_that_goes_away_leaves_nothing(gateway: Gateway) -> None:
 class TestSizes:
     @pytest.fixture
     def gateway_settings(self) -> dict[str, Any]:
-        return {"max_file_bytes": 1024 * 1024, "max_body_bytes": 1024 * 1024}
+        return dict.fromkeys(("max_file_bytes", "max_skill_bytes", "max_body_bytes"), 1024 * 1024)
 
     async def test_a_length_over_the_limit_is_refused_before_it_comes(
         self, gateway: Gateway
@@ -251,7 +251,7 @@ class TestSizes:
         host, port = gateway.url.removeprefix("http://").split(":")
         for path in ("files", "skills"):
             reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(head(path, 6_000_000))
+            writer.write(head(path, 8_000_000))
             answer = await reader.readuntil(b"}")
             writer.close()
             await writer.wait_closed()
@@ -276,3 +276,12 @@ class TestSizes:
                 yield b"an epilogue" * 10_000
 
         assert (await refused(gateway, "/v1/files", endless()))[0] == 413
+
+    async def test_a_skill_has_a_limit_of_its_own_and_not_that_of_other_bodies(
+        self, gateway: Gateway
+    ) -> None:
+        named = 'form-data; name="files[]"; filename="sums/a"'
+        for size, status in ((3 * 1024 * 1024, 200), (3 * 1024 * 1024 + 1, 413)):
+            body = form(part(named, b"x" * size))
+            answer = await gateway.http.post("/v1/skills", content=body, headers=FORM)
+            assert answer.status_code == status
