@@ -30,6 +30,8 @@ WAIT_SECONDS: Final = 45.0
 """How long the first calls, and whoever has a hand made ready, wait for what goes on behind them:
 less than a brain gives either."""
 _LOOK_AGAIN_SECONDS: Final = 5.0
+_WAIT_AGAIN_SECONDS: Final = 2.0
+"""How long each call waits for what was away before: it may not answer at all."""
 _AT_ONCE: Final = 4
 _TOLD: Final = 10
 """Things that are named, of many that are missing."""
@@ -86,7 +88,8 @@ class Kind(Protocol[T]):
 @dataclass(slots=True)
 class _State(Generic[T]):
     """What is known of one hand. `there` is what is in the volume, once that was looked at;
-    `settled` what was asked for when all of it was there, `tried` when not all was.
+    `settled` what was asked for when all of it was there, `tried` when not all was; `was_away`:
+    something was not to be had then, and may be at `look_at`.
     """
 
     session_id: str
@@ -94,6 +97,7 @@ class _State(Generic[T]):
     settled: tuple[T, ...] | None = None
     tried: tuple[T, ...] | None = None
     look_at: float = 0.0
+    was_away: bool = False
     under_way: asyncio.Task[None] | None = None
 
 
@@ -136,9 +140,11 @@ class Bringer(Generic[T]):
         `Hand.problems` tells of what has failed, which is tried once more with `again`. Raises
         nothing.
         """
-        until = self._clock.monotonic() + self._wait_seconds
         items = self._kind.items(mounts)
         state = self._of(where, hand)
+        until = self._clock.monotonic() + self._wait_seconds
+        if state.was_away and state.tried == items and not again:
+            until = self._clock.monotonic() + _WAIT_AGAIN_SECONDS
         while state.settled != items:
             if state.under_way is None:
                 rests = state.tried == items and self._clock.monotonic() < state.look_at
@@ -188,7 +194,7 @@ class Bringer(Generic[T]):
                         errors = await self._bring(where, state, mounts)
                     hand.tell(self._kind.part, errors)
                     if not errors:
-                        state.settled = items
+                        state.settled, state.was_away = items, False
         except OSError as error:
             why = error.strerror or str(error)
             hand.tell(self._kind.part, [_error(f"{self._kind.part} could not be looked at: {why}")])
@@ -227,6 +233,7 @@ class Bringer(Generic[T]):
                 except NotBrought as failure:
                     errors.append(_error(f"{kind.about(item)} is missing: {failure}"))
                     if failure.away:
+                        state.was_away = True
                         state.look_at = self._clock.monotonic() + _LOOK_AGAIN_SECONDS
                 else:
                     there[kind.path(item)] = kind.key(item)

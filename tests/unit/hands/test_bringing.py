@@ -197,6 +197,24 @@ async def test_what_is_away_is_tried_again_after_a_while(stage: Stage) -> None:
     assert not hand.problems
 
 
+async def test_calls_do_not_wait_long_again_for_what_was_away(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.hands.bringing.bringer._WAIT_AGAIN_SECONDS", 0.0)
+    stage.new_process(wait_seconds=60.0)
+    stage.kind.fail["f1"] = NotBrought("it is away", away=True)
+    await stage.furnish(given(f1="a"))
+    del stage.kind.fail["f1"]
+    stage.kind.gate = asyncio.Event()  # it does not answer
+    stage.world.clock.seconds += 6
+    async with asyncio.timeout(5):
+        hand = await stage.furnish(given(f1="a"))
+    assert "on their way" in hand.problems[0].message
+    stage.kind.gate.set()
+    await eventually(lambda: not stage.bringer.busy(WHERE))
+    assert stage.there() == {"a": "f1"}
+
+
 async def test_nobody_waits_for_ever_and_what_goes_on_is_told(stage: Stage) -> None:
     stage.new_process(wait_seconds=0.05)
     stage.kind.gate = asyncio.Event()
