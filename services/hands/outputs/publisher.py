@@ -142,11 +142,11 @@ class Publisher:
 
     async def publish(self, where: str) -> None:
         """Publishes what has changed, as far as there is time for it. Raises nothing."""
-        watch = self._watches.setdefault(where, _Watch(has_ended=True))
         done = False
         with suppress(TimeoutError):
             async with asyncio.timeout(self._pace.last):
-                while watch.running is not None:
+                # Looked up each time: it is forgotten when it has done all.
+                while (watch := self._watch(where)).running is not None:
                     await asyncio.wait([watch.running])
                 done = await asyncio.shield(self._begin(where, watch))
         if not done:
@@ -169,6 +169,9 @@ class Publisher:
         if left:
             _log.warning("outputs_left_to_the_next_start", hands=len(left))
             await asyncio.wait(left)
+
+    def _watch(self, where: str) -> _Watch:
+        return self._watches.setdefault(where, _Watch(has_ended=True))
 
     def _plan(self, where: str, seconds: float) -> _Watch:
         """Has it looked at then. Returns at once: it is on the path of every call."""

@@ -360,6 +360,28 @@ async def test_hand_that_leaves_and_service_that_stops_publish_first(stage: Stag
     assert "b" in stage.registry.files
 
 
+async def test_what_fails_is_tried_again_whoever_had_waited_for_others_before(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.hands.outputs.publisher._FIRST_PAUSE", 0.01)
+    stage.write("a")
+    stage.registry.gate = asyncio.Event()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        tasks.create_task(stage.publisher.publish(WHERE))
+        await stage.registry.begun.wait()
+        stage.registry.begun.clear()
+        tasks.create_task(stage.publisher.publish(WHERE))
+        stage.write("b")
+        first, stage.registry.gate = stage.registry.gate, asyncio.Event()
+        first.set()
+        await stage.registry.begun.wait()
+        stage.registry.fail = DroverError(Reason.UNAVAILABLE, "away")
+        stage.registry.gate.set()
+    assert sorted(stage.registry.files) == ["a"]
+    stage.registry.fail = None
+    await eventually(lambda: "b" in stage.registry.files)
+
+
 async def test_ended_hands_are_forgotten_once_all_is_published(stage: Stage) -> None:
     stage.write("a")
     await stage.call()
