@@ -190,7 +190,8 @@ def _string(limits: api.StringRules) -> list[Test]:
     if limits.pattern:
         # RE2's reading: `$` is the very end, \d and \w are ASCII.
         exact = re.sub(r"(?<!\\)\$$", r"\\Z", limits.pattern)
-        tests.append((re.compile(exact, re.ASCII).search, f"must match {limits.pattern}"))
+        told = limits.message or f"must match {limits.pattern}"
+        tests.append((re.compile(exact, re.ASCII).search, told))
     if allowed := list(getattr(limits, "in")):
         tests.append((frozenset(allowed).__contains__, f"must be one of {', '.join(allowed)}"))
     if limits.json_object:

@@ -14,13 +14,14 @@ _COMMON: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_metadata_size", MAX_METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", 2 * MAX_METADATA_BYTES),
-    # A peer that is cut off is found within 8 s. What matters more: when its end of the connection
-    # was given up meanwhile, this one learns so soon after it is reached again, even if it has
-    # nothing to send and only waits for an answer (tests/fault, F26).
+    # What is on its way of a stream nobody reads. gRPC would have it grow, to many MiB, by itself.
+    ("grpc.http2.lookahead_bytes", 256 * 1024),
+    ("grpc.http2.bdp_probe", 0),
+    # A peer that is cut off is found within 8 s; one that gave this connection up, so soon after it
+    # is reached again, even by who only waits for an answer (tests/fault, F26).
     ("grpc.keepalive_time_ms", 3_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    # The same for a process that hangs, whose kernel still answers for it: a minute otherwise.
-    ("grpc.http2.ping_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # of a process that hangs; a minute otherwise
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )
@@ -29,8 +30,7 @@ SERVER: Final = (
     *_COMMON,
     # Below the peers' keepalive time, or the server takes their pings for an attack.
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
-    # A second process on the same port is a mistake, not a way to share load.
-    ("grpc.so_reuseport", 0),
+    ("grpc.so_reuseport", 0),  # a second process on the same port is a mistake
 )
 
 CHANNEL: Final = (
@@ -39,6 +39,5 @@ CHANNEL: Final = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.min_reconnect_backoff_ms", 2_000),
-    # Proxy variables of the environment are for the outside world.
-    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_http_proxy", 0),  # its variables in the environment are for the outside world
 )

@@ -284,6 +284,7 @@ class StringRules(_message.Message):
     PATTERN_FIELD_NUMBER: _builtins.int
     IN_FIELD_NUMBER: _builtins.int
     JSON_OBJECT_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     min_len: _builtins.int
     max_len: _builtins.int
     max_bytes: _builtins.int
@@ -291,6 +292,10 @@ class StringRules(_message.Message):
     """RE2-compatible expression that must match somewhere; anchor it to match all."""
     json_object: _builtins.bool
     """The string is JSON text of an object."""
+    message: _builtins.str
+    """What to say of a string that `pattern` does not match, in place of "must
+    match" and the expression.
+    """
     def __init__(
         self,
         *,
@@ -299,10 +304,11 @@ class StringRules(_message.Message):
         max_bytes: _builtins.int | None = ...,
         pattern: _builtins.str | None = ...,
         json_object: _builtins.bool = ...,
+        message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes", "_max_len", b"_max_len", "_min_len", b"_min_len", "_pattern", b"_pattern", "max_bytes", b"max_bytes", "max_len", b"max_len", "min_len", b"min_len", "pattern", b"pattern"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes", "_max_len", b"_max_len", "_min_len", b"_min_len", "_pattern", b"_pattern", "in", b"in", "json_object", b"json_object", "max_bytes", b"max_bytes", "max_len", b"max_len", "min_len", b"min_len", "pattern", b"pattern"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes", "_max_len", b"_max_len", "_min_len", b"_min_len", "_pattern", b"_pattern", "in", b"in", "json_object", b"json_object", "max_bytes", b"max_bytes", "max_len", b"max_len", "message", b"message", "min_len", b"min_len", "pattern", b"pattern"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_bytes: _TypeAlias = _typing.Literal["max_bytes"]  # noqa: Y015
     _WhichOneofArgType__max_bytes: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes"]  # noqa: Y015

@@ -27,7 +27,7 @@ from drover.environment.v1 import environment_key_pb2 as drover_dot_environment_
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n3drover/environment/v1/environment_key_service.proto\x12\x15\x64rover.environment.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a+drover/environment/v1/environment_key.proto\x1a\x1cgoogle/api/annotations.proto\"r\n\x1b\x43reateEnvironmentKeyRequest\x12\x1e\n\x0e\x65nvironment_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12*\n\x04name\x18\x02 \x01(\tB\x17\xaa\x8b&\x13\x12\x11\x08\x01\x10\x80\x02\"\n^[^\\x00]*$H\x00\x88\x01\x01\x42\x07\n\x05_name\"^\n\x1c\x43reateEnvironmentKeyResponse\x12>\n\x0f\x65nvironment_key\x18\x01 \x01(\x0b\x32%.drover.environment.v1.EnvironmentKey\"\x9b\x01\n\x1aListEnvironmentKeysRequest\x12\x1e\n\x0e\x65nvironment_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x17\n\x0finclude_revoked\x18\x02 \x01(\x08\x12\x1e\n\x05limit\x18\x03 \x01(\x05\x42\n\xaa\x8b&\x06\x1a\x04\x08\x01\x10\x64H\x00\x88\x01\x01\x12\x11\n\x04page\x18\x04 \x01(\tH\x01\x88\x01\x01\x42\x08\n\x06_limitB\x07\n\x05_page\"x\n\x1bListEnvironmentKeysResponse\x12\x33\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32%.drover.environment.v1.EnvironmentKey\x12\x16\n\tnext_page\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_next_page\"U\n\x1bRevokeEnvironmentKeyRequest\x12\x1e\n\x0e\x65nvironment_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x16\n\x06key_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"^\n\x1cRevokeEnvironmentKeyResponse\x12>\n\x0f\x65nvironment_key\x18\x01 \x01(\x0b\x32%.drover.environment.v1.EnvironmentKey\";\n!AuthenticateEnvironmentKeyRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\x0c\x42\x06\xaa\x8b&\x02\x08\x01\"b\n\"AuthenticateEnvironmentKeyResponse\x12\x14\n\x0cworkspace_id\x18\x01 \x01(\t\x12\x16\n\x0e\x65nvironment_id\x18\x02 \x01(\t\x12\x0e\n\x06key_id\x18\x03 \x01(\t2\xc9\x06\n\x15\x45nvironmentKeyService\x12\xe2\x01\n\x14\x43reateEnvironmentKey\x12\x32.drover.environment.v1.CreateEnvironmentKeyRequest\x1a\x33.drover.environment.v1.CreateEnvironmentKeyResponse\"a\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02<\"&/v1/environments/{environment_id}/keys:\x01*b\x0f\x65nvironment_key\x12\xcb\x01\n\x13ListEnvironmentKeys\x12\x31.drover.environment.v1.ListEnvironmentKeysRequest\x1a\x32.drover.environment.v1.ListEnvironmentKeysResponse\"M\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02(\x12&/v1/environments/{environment_id}/keys\x12\xe8\x01\n\x14RevokeEnvironmentKey\x12\x32.drover.environment.v1.RevokeEnvironmentKeyRequest\x1a\x33.drover.environment.v1.RevokeEnvironmentKeyResponse\"g\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x42*//v1/environments/{environment_id}/keys/{key_id}b\x0f\x65nvironment_key\x12\x91\x01\n\x1a\x41uthenticateEnvironmentKey\x12\x38.drover.environment.v1.AuthenticateEnvironmentKeyRequest\x1a\x39.drover.environment.v1.AuthenticateEnvironmentKeyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n3drover/environment/v1/environment_key_service.proto\x12\x15\x64rover.environment.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a+drover/environment/v1/environment_key.proto\x1a\x1cgoogle/api/annotations.proto\"\x99\x01\n\x1b\x43reateEnvironmentKeyRequest\x12\x1e\n\x0e\x65nvironment_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12Q\n\x04name\x18\x02 \x01(\tB>\xaa\x8b&:\x12\x38\x08\x01\x10\x80\x02\"\n^[^\\x00]*$:%must not contain the character U+0000H\x00\x88\x01\x01\x42\x07\n\x05_name\"^\n\x1c\x43reateEnvironmentKeyResponse\x12>\n\x0f\x65nvironment_key\x18\x01 \x01(\x0b\x32%.drover.environment.v1.EnvironmentKey\"\x9b\x01\n\x1aListEnvironmentKeysRequest\x12\x1e\n\x0e\x65nvironment_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x17\n\x0finclude_revoked\x18\x02 \x01(\x08\x12\x1e\n\x05limit\x18\x03 \x01(\x05\x42\n\xaa\x8b&\x06\x1a\x04\x08\x01\x10\x64H\x00\x88\x01\x01\x12\x11\n\x04page\x18\x04 \x01(\tH\x01\x88\x01\x01\x42\x08\n\x06_limitB\x07\n\x05_page\"x\n\x1bListEnvironmentKeysResponse\x12\x33\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32%.drover.environment.v1.EnvironmentKey\x12\x16\n\tnext_page\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_next_page\"U\n\x1bRevokeEnvironmentKeyRequest\x12\x1e\n\x0e\x65nvironment_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x16\n\x06key_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"^\n\x1cRevokeEnvironmentKeyResponse\x12>\n\x0f\x65nvironment_key\x18\x01 \x01(\x0b\x32%.drover.environment.v1.EnvironmentKey\";\n!AuthenticateEnvironmentKeyRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\x0c\x42\x06\xaa\x8b&\x02\x08\x01\"b\n\"AuthenticateEnvironmentKeyResponse\x12\x14\n\x0cworkspace_id\x18\x01 \x01(\t\x12\x16\n\x0e\x65nvironment_id\x18\x02 \x01(\t\x12\x0e\n\x06key_id\x18\x03 \x01(\t2\xc9\x06\n\x15\x45nvironmentKeyService\x12\xe2\x01\n\x14\x43reateEnvironmentKey\x12\x32.drover.environment.v1.CreateEnvironmentKeyRequest\x1a\x33.drover.environment.v1.CreateEnvironmentKeyResponse\"a\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02<\"&/v1/environments/{environment_id}/keys:\x01*b\x0f\x65nvironment_key\x12\xcb\x01\n\x13ListEnvironmentKeys\x12\x31.drover.environment.v1.ListEnvironmentKeysRequest\x1a\x32.drover.environment.v1.ListEnvironmentKeysResponse\"M\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02(\x12&/v1/environments/{environment_id}/keys\x12\xe8\x01\n\x14RevokeEnvironmentKey\x12\x32.drover.environment.v1.RevokeEnvironmentKeyRequest\x1a\x33.drover.environment.v1.RevokeEnvironmentKeyResponse\"g\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x42*//v1/environments/{environment_id}/keys/{key_id}b\x0f\x65nvironment_key\x12\x91\x01\n\x1a\x41uthenticateEnvironmentKey\x12\x38.drover.environment.v1.AuthenticateEnvironmentKeyRequest\x1a\x39.drover.environment.v1.AuthenticateEnvironmentKeyResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,7 +37,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATEENVIRONMENTKEYREQUEST'].fields_by_name['environment_id']._loaded_options = None
   _globals['_CREATEENVIRONMENTKEYREQUEST'].fields_by_name['environment_id']._serialized_options = b'\252\213&\002\010\001'
   _globals['_CREATEENVIRONMENTKEYREQUEST'].fields_by_name['name']._loaded_options = None
-  _globals['_CREATEENVIRONMENTKEYREQUEST'].fields_by_name['name']._serialized_options = b'\252\213&\023\022\021\010\001\020\200\002\"\n^[^\\x00]*$'
+  _globals['_CREATEENVIRONMENTKEYREQUEST'].fields_by_name['name']._serialized_options = b'\252\213&:\0228\010\001\020\200\002\"\n^[^\\x00]*$:%must not contain the character U+0000'
   _globals['_LISTENVIRONMENTKEYSREQUEST'].fields_by_name['environment_id']._loaded_options = None
   _globals['_LISTENVIRONMENTKEYSREQUEST'].fields_by_name['environment_id']._serialized_options = b'\252\213&\002\010\001'
   _globals['_LISTENVIRONMENTKEYSREQUEST'].fields_by_name['limit']._loaded_options = None
@@ -54,22 +54,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENVIRONMENTKEYSERVICE'].methods_by_name['ListEnvironmentKeys']._serialized_options = b'\212\213&\033\n\031managed-agents-2026-04-01\202\323\344\223\002(\022&/v1/environments/{environment_id}/keys'
   _globals['_ENVIRONMENTKEYSERVICE'].methods_by_name['RevokeEnvironmentKey']._loaded_options = None
   _globals['_ENVIRONMENTKEYSERVICE'].methods_by_name['RevokeEnvironmentKey']._serialized_options = b'\212\213&\033\n\031managed-agents-2026-04-01\202\323\344\223\002B*//v1/environments/{environment_id}/keys/{key_id}b\017environment_key'
-  _globals['_CREATEENVIRONMENTKEYREQUEST']._serialized_start=186
-  _globals['_CREATEENVIRONMENTKEYREQUEST']._serialized_end=300
-  _globals['_CREATEENVIRONMENTKEYRESPONSE']._serialized_start=302
-  _globals['_CREATEENVIRONMENTKEYRESPONSE']._serialized_end=396
-  _globals['_LISTENVIRONMENTKEYSREQUEST']._serialized_start=399
-  _globals['_LISTENVIRONMENTKEYSREQUEST']._serialized_end=554
-  _globals['_LISTENVIRONMENTKEYSRESPONSE']._serialized_start=556
-  _globals['_LISTENVIRONMENTKEYSRESPONSE']._serialized_end=676
-  _globals['_REVOKEENVIRONMENTKEYREQUEST']._serialized_start=678
-  _globals['_REVOKEENVIRONMENTKEYREQUEST']._serialized_end=763
-  _globals['_REVOKEENVIRONMENTKEYRESPONSE']._serialized_start=765
-  _globals['_REVOKEENVIRONMENTKEYRESPONSE']._serialized_end=859
-  _globals['_AUTHENTICATEENVIRONMENTKEYREQUEST']._serialized_start=861
-  _globals['_AUTHENTICATEENVIRONMENTKEYREQUEST']._serialized_end=920
-  _globals['_AUTHENTICATEENVIRONMENTKEYRESPONSE']._serialized_start=922
-  _globals['_AUTHENTICATEENVIRONMENTKEYRESPONSE']._serialized_end=1020
-  _globals['_ENVIRONMENTKEYSERVICE']._serialized_start=1023
-  _globals['_ENVIRONMENTKEYSERVICE']._serialized_end=1864
+  _globals['_CREATEENVIRONMENTKEYREQUEST']._serialized_start=187
+  _globals['_CREATEENVIRONMENTKEYREQUEST']._serialized_end=340
+  _globals['_CREATEENVIRONMENTKEYRESPONSE']._serialized_start=342
+  _globals['_CREATEENVIRONMENTKEYRESPONSE']._serialized_end=436
+  _globals['_LISTENVIRONMENTKEYSREQUEST']._serialized_start=439
+  _globals['_LISTENVIRONMENTKEYSREQUEST']._serialized_end=594
+  _globals['_LISTENVIRONMENTKEYSRESPONSE']._serialized_start=596
+  _globals['_LISTENVIRONMENTKEYSRESPONSE']._serialized_end=716
+  _globals['_REVOKEENVIRONMENTKEYREQUEST']._serialized_start=718
+  _globals['_REVOKEENVIRONMENTKEYREQUEST']._serialized_end=803
+  _globals['_REVOKEENVIRONMENTKEYRESPONSE']._serialized_start=805
+  _globals['_REVOKEENVIRONMENTKEYRESPONSE']._serialized_end=899
+  _globals['_AUTHENTICATEENVIRONMENTKEYREQUEST']._serialized_start=901
+  _globals['_AUTHENTICATEENVIRONMENTKEYREQUEST']._serialized_end=960
+  _globals['_AUTHENTICATEENVIRONMENTKEYRESPONSE']._serialized_start=962
+  _globals['_AUTHENTICATEENVIRONMENTKEYRESPONSE']._serialized_end=1060
+  _globals['_ENVIRONMENTKEYSERVICE']._serialized_start=1063
+  _globals['_ENVIRONMENTKEYSERVICE']._serialized_end=1904
 # @@protoc_insertion_point(module_scope)

@@ -29,7 +29,7 @@ from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/drover/environment/v1/environment_service.proto\x12\x15\x64rover.environment.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1c\x64rover/api/v1/metadata.proto\x1a\'drover/environment/v1/environment.proto\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\"\x8f\x03\n\x18\x43reateEnvironmentRequest\x12\'\n\x04name\x18\x01 \x01(\tB\x19\xaa\x8b&\x15\x08\x01\x12\x11\x08\x01\x10\x80\x02\"\n^[^\\x00]*$\x12\x38\n\x06\x63onfig\x18\x02 \x01(\x0b\x32(.drover.environment.v1.EnvironmentConfig\x12#\n\x0b\x64\x65scription\x18\x03 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\x80\x10H\x00\x88\x01\x01\x12h\n\x08metadata\x18\x04 \x03(\x0b\x32=.drover.environment.v1.CreateEnvironmentRequest.MetadataEntryB\x17\xaa\x8b&\x13*\x11\x08\x10\x12\x06\x12\x04\x08\x01\x10@\x1a\x05\x12\x03\x10\x80\x04\x12@\n\x05scope\x18\x05 \x01(\x0e\x32\'.drover.environment.v1.EnvironmentScopeB\x08\xaa\x8b&\x04\x32\x02\x08\x01\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0e\n\x0c_description\"T\n\x19\x43reateEnvironmentResponse\x12\x37\n\x0b\x65nvironment\x18\x01 \x01(\x0b\x32\".drover.environment.v1.Environment\"7\n\x15GetEnvironmentRequest\x12\x1e\n\x0e\x65nvironment_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"Q\n\x16GetEnvironmentResponse\x12\x37\n\x0b\x65nvironment\x18\x01 \x01(\x0b\x32\".drover.environment.v1.Environment\"\x89\x03\n\x18UpdateEnvironmentRequest\x12\x1e\n\x0e\x65nvironment_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x38\n\x06\x63onfig\x18\x02 \x01(\x0b\x32(.drover.environment.v1.EnvironmentConfig\x12#\n\x0b\x64\x65scription\x18\x03 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\x80\x10H\x00\x88\x01\x01\x12.\n\x08metadata\x18\x04 \x01(\x0b\x32\x1c.drover.api.v1.MetadataPatch\x12*\n\x04name\x18\x05 \x01(\tB\x17\xaa\x8b&\x13\x12\x11\x08\x01\x10\x80\x02\"\n^[^\\x00]*$H\x01\x88\x01\x01\x12@\n\x05scope\x18\x06 \x01(\x0e\x32\'.drover.environment.v1.EnvironmentScopeB\x08\xaa\x8b&\x04\x32\x02\x08\x01\x12\x37\n\x0bupdate_mask\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xa2\x8b&\x02@\x01\x42\x0e\n\x0c_descriptionB\x07\n\x05_name\"T\n\x19UpdateEnvironmentResponse\x12\x37\n\x0b\x65nvironment\x18\x01 \x01(\x0b\x32\".drover.environment.v1.Environment\"y\n\x17ListEnvironmentsRequest\x12\x18\n\x10include_archived\x18\x01 \x01(\x08\x12\x1e\n\x05limit\x18\x02 \x01(\x05\x42\n\xaa\x8b&\x06\x1a\x04\x08\x01\x10\x64H\x00\x88\x01\x01\x12\x11\n\x04page\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\x08\n\x06_limitB\x07\n\x05_page\"r\n\x18ListEnvironmentsResponse\x12\x30\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\".drover.environment.v1.Environment\x12\x16\n\tnext_page\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_next_page\":\n\x18\x44\x65leteEnvironmentRequest\x12\x1e\n\x0e\x65nvironment_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"B\n\x19\x44\x65leteEnvironmentResponse\x12\n\n\x02id\x18\x01 \x01(\t:\x19\x92\x8b&\x15\n\x13\x65nvironment_deleted\";\n\x19\x41rchiveEnvironmentRequest\x12\x1e\n\x0e\x65nvironment_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"U\n\x1a\x41rchiveEnvironmentResponse\x12\x37\n\x0b\x65nvironment\x18\x01 \x01(\x0b\x32\".drover.environment.v1.Environment2\xbd\t\n\x12\x45nvironmentService\x12\xbf\x01\n\x11\x43reateEnvironment\x12/.drover.environment.v1.CreateEnvironmentRequest\x1a\x30.drover.environment.v1.CreateEnvironmentResponse\"G\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\"\"\x10/v1/environments:\x01*b\x0b\x65nvironment\x12\xc4\x01\n\x0eGetEnvironment\x12,.drover.environment.v1.GetEnvironmentRequest\x1a-.drover.environment.v1.GetEnvironmentResponse\"U\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x30\x12!/v1/environments/{environment_id}b\x0b\x65nvironment\x12\xd0\x01\n\x11UpdateEnvironment\x12/.drover.environment.v1.UpdateEnvironmentRequest\x1a\x30.drover.environment.v1.UpdateEnvironmentResponse\"X\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x33\"!/v1/environments/{environment_id}:\x01*b\x0b\x65nvironment\x12\xac\x01\n\x10ListEnvironments\x12..drover.environment.v1.ListEnvironmentsRequest\x1a/.drover.environment.v1.ListEnvironmentsResponse\"7\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/environments\x12\xc0\x01\n\x11\x44\x65leteEnvironment\x12/.drover.environment.v1.DeleteEnvironmentRequest\x1a\x30.drover.environment.v1.DeleteEnvironmentResponse\"H\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02#*!/v1/environments/{environment_id}\x12\xd8\x01\n\x12\x41rchiveEnvironment\x12\x30.drover.environment.v1.ArchiveEnvironmentRequest\x1a\x31.drover.environment.v1.ArchiveEnvironmentResponse\"]\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x38\")/v1/environments/{environment_id}/archiveb\x0b\x65nvironmentb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/drover/environment/v1/environment_service.proto\x12\x15\x64rover.environment.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1c\x64rover/api/v1/metadata.proto\x1a\'drover/environment/v1/environment.proto\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\"\xb6\x03\n\x18\x43reateEnvironmentRequest\x12N\n\x04name\x18\x01 \x01(\tB@\xaa\x8b&<\x08\x01\x12\x38\x08\x01\x10\x80\x02\"\n^[^\\x00]*$:%must not contain the character U+0000\x12\x38\n\x06\x63onfig\x18\x02 \x01(\x0b\x32(.drover.environment.v1.EnvironmentConfig\x12#\n\x0b\x64\x65scription\x18\x03 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\x80\x10H\x00\x88\x01\x01\x12h\n\x08metadata\x18\x04 \x03(\x0b\x32=.drover.environment.v1.CreateEnvironmentRequest.MetadataEntryB\x17\xaa\x8b&\x13*\x11\x08\x10\x12\x06\x12\x04\x08\x01\x10@\x1a\x05\x12\x03\x10\x80\x04\x12@\n\x05scope\x18\x05 \x01(\x0e\x32\'.drover.environment.v1.EnvironmentScopeB\x08\xaa\x8b&\x04\x32\x02\x08\x01\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0e\n\x0c_description\"T\n\x19\x43reateEnvironmentResponse\x12\x37\n\x0b\x65nvironment\x18\x01 \x01(\x0b\x32\".drover.environment.v1.Environment\"7\n\x15GetEnvironmentRequest\x12\x1e\n\x0e\x65nvironment_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"Q\n\x16GetEnvironmentResponse\x12\x37\n\x0b\x65nvironment\x18\x01 \x01(\x0b\x32\".drover.environment.v1.Environment\"\xb0\x03\n\x18UpdateEnvironmentRequest\x12\x1e\n\x0e\x65nvironment_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x38\n\x06\x63onfig\x18\x02 \x01(\x0b\x32(.drover.environment.v1.EnvironmentConfig\x12#\n\x0b\x64\x65scription\x18\x03 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\x80\x10H\x00\x88\x01\x01\x12.\n\x08metadata\x18\x04 \x01(\x0b\x32\x1c.drover.api.v1.MetadataPatch\x12Q\n\x04name\x18\x05 \x01(\tB>\xaa\x8b&:\x12\x38\x08\x01\x10\x80\x02\"\n^[^\\x00]*$:%must not contain the character U+0000H\x01\x88\x01\x01\x12@\n\x05scope\x18\x06 \x01(\x0e\x32\'.drover.environment.v1.EnvironmentScopeB\x08\xaa\x8b&\x04\x32\x02\x08\x01\x12\x37\n\x0bupdate_mask\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xa2\x8b&\x02@\x01\x42\x0e\n\x0c_descriptionB\x07\n\x05_name\"T\n\x19UpdateEnvironmentResponse\x12\x37\n\x0b\x65nvironment\x18\x01 \x01(\x0b\x32\".drover.environment.v1.Environment\"y\n\x17ListEnvironmentsRequest\x12\x18\n\x10include_archived\x18\x01 \x01(\x08\x12\x1e\n\x05limit\x18\x02 \x01(\x05\x42\n\xaa\x8b&\x06\x1a\x04\x08\x01\x10\x64H\x00\x88\x01\x01\x12\x11\n\x04page\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\x08\n\x06_limitB\x07\n\x05_page\"r\n\x18ListEnvironmentsResponse\x12\x30\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\".drover.environment.v1.Environment\x12\x16\n\tnext_page\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_next_page\":\n\x18\x44\x65leteEnvironmentRequest\x12\x1e\n\x0e\x65nvironment_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"B\n\x19\x44\x65leteEnvironmentResponse\x12\n\n\x02id\x18\x01 \x01(\t:\x19\x92\x8b&\x15\n\x13\x65nvironment_deleted\";\n\x19\x41rchiveEnvironmentRequest\x12\x1e\n\x0e\x65nvironment_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"U\n\x1a\x41rchiveEnvironmentResponse\x12\x37\n\x0b\x65nvironment\x18\x01 \x01(\x0b\x32\".drover.environment.v1.Environment2\xbd\t\n\x12\x45nvironmentService\x12\xbf\x01\n\x11\x43reateEnvironment\x12/.drover.environment.v1.CreateEnvironmentRequest\x1a\x30.drover.environment.v1.CreateEnvironmentResponse\"G\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\"\"\x10/v1/environments:\x01*b\x0b\x65nvironment\x12\xc4\x01\n\x0eGetEnvironment\x12,.drover.environment.v1.GetEnvironmentRequest\x1a-.drover.environment.v1.GetEnvironmentResponse\"U\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x30\x12!/v1/environments/{environment_id}b\x0b\x65nvironment\x12\xd0\x01\n\x11UpdateEnvironment\x12/.drover.environment.v1.UpdateEnvironmentRequest\x1a\x30.drover.environment.v1.UpdateEnvironmentResponse\"X\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x33\"!/v1/environments/{environment_id}:\x01*b\x0b\x65nvironment\x12\xac\x01\n\x10ListEnvironments\x12..drover.environment.v1.ListEnvironmentsRequest\x1a/.drover.environment.v1.ListEnvironmentsResponse\"7\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/environments\x12\xc0\x01\n\x11\x44\x65leteEnvironment\x12/.drover.environment.v1.DeleteEnvironmentRequest\x1a\x30.drover.environment.v1.DeleteEnvironmentResponse\"H\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02#*!/v1/environments/{environment_id}\x12\xd8\x01\n\x12\x41rchiveEnvironment\x12\x30.drover.environment.v1.ArchiveEnvironmentRequest\x1a\x31.drover.environment.v1.ArchiveEnvironmentResponse\"]\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x38\")/v1/environments/{environment_id}/archiveb\x0b\x65nvironmentb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,7 +39,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATEENVIRONMENTREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_CREATEENVIRONMENTREQUEST_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_CREATEENVIRONMENTREQUEST'].fields_by_name['name']._loaded_options = None
-  _globals['_CREATEENVIRONMENTREQUEST'].fields_by_name['name']._serialized_options = b'\252\213&\025\010\001\022\021\010\001\020\200\002\"\n^[^\\x00]*$'
+  _globals['_CREATEENVIRONMENTREQUEST'].fields_by_name['name']._serialized_options = b'\252\213&<\010\001\0228\010\001\020\200\002\"\n^[^\\x00]*$:%must not contain the character U+0000'
   _globals['_CREATEENVIRONMENTREQUEST'].fields_by_name['description']._loaded_options = None
   _globals['_CREATEENVIRONMENTREQUEST'].fields_by_name['description']._serialized_options = b'\252\213&\005\022\003\020\200\020'
   _globals['_CREATEENVIRONMENTREQUEST'].fields_by_name['metadata']._loaded_options = None
@@ -53,7 +53,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UPDATEENVIRONMENTREQUEST'].fields_by_name['description']._loaded_options = None
   _globals['_UPDATEENVIRONMENTREQUEST'].fields_by_name['description']._serialized_options = b'\252\213&\005\022\003\020\200\020'
   _globals['_UPDATEENVIRONMENTREQUEST'].fields_by_name['name']._loaded_options = None
-  _globals['_UPDATEENVIRONMENTREQUEST'].fields_by_name['name']._serialized_options = b'\252\213&\023\022\021\010\001\020\200\002\"\n^[^\\x00]*$'
+  _globals['_UPDATEENVIRONMENTREQUEST'].fields_by_name['name']._serialized_options = b'\252\213&:\0228\010\001\020\200\002\"\n^[^\\x00]*$:%must not contain the character U+0000'
   _globals['_UPDATEENVIRONMENTREQUEST'].fields_by_name['scope']._loaded_options = None
   _globals['_UPDATEENVIRONMENTREQUEST'].fields_by_name['scope']._serialized_options = b'\252\213&\0042\002\010\001'
   _globals['_UPDATEENVIRONMENTREQUEST'].fields_by_name['update_mask']._loaded_options = None
@@ -79,31 +79,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENVIRONMENTSERVICE'].methods_by_name['ArchiveEnvironment']._loaded_options = None
   _globals['_ENVIRONMENTSERVICE'].methods_by_name['ArchiveEnvironment']._serialized_options = b'\212\213&\033\n\031managed-agents-2026-04-01\202\323\344\223\0028\")/v1/environments/{environment_id}/archiveb\013environment'
   _globals['_CREATEENVIRONMENTREQUEST']._serialized_start=243
-  _globals['_CREATEENVIRONMENTREQUEST']._serialized_end=642
-  _globals['_CREATEENVIRONMENTREQUEST_METADATAENTRY']._serialized_start=579
-  _globals['_CREATEENVIRONMENTREQUEST_METADATAENTRY']._serialized_end=626
-  _globals['_CREATEENVIRONMENTRESPONSE']._serialized_start=644
-  _globals['_CREATEENVIRONMENTRESPONSE']._serialized_end=728
-  _globals['_GETENVIRONMENTREQUEST']._serialized_start=730
-  _globals['_GETENVIRONMENTREQUEST']._serialized_end=785
-  _globals['_GETENVIRONMENTRESPONSE']._serialized_start=787
-  _globals['_GETENVIRONMENTRESPONSE']._serialized_end=868
-  _globals['_UPDATEENVIRONMENTREQUEST']._serialized_start=871
-  _globals['_UPDATEENVIRONMENTREQUEST']._serialized_end=1264
-  _globals['_UPDATEENVIRONMENTRESPONSE']._serialized_start=1266
-  _globals['_UPDATEENVIRONMENTRESPONSE']._serialized_end=1350
-  _globals['_LISTENVIRONMENTSREQUEST']._serialized_start=1352
-  _globals['_LISTENVIRONMENTSREQUEST']._serialized_end=1473
-  _globals['_LISTENVIRONMENTSRESPONSE']._serialized_start=1475
-  _globals['_LISTENVIRONMENTSRESPONSE']._serialized_end=1589
-  _globals['_DELETEENVIRONMENTREQUEST']._serialized_start=1591
-  _globals['_DELETEENVIRONMENTREQUEST']._serialized_end=1649
-  _globals['_DELETEENVIRONMENTRESPONSE']._serialized_start=1651
-  _globals['_DELETEENVIRONMENTRESPONSE']._serialized_end=1717
-  _globals['_ARCHIVEENVIRONMENTREQUEST']._serialized_start=1719
-  _globals['_ARCHIVEENVIRONMENTREQUEST']._serialized_end=1778
-  _globals['_ARCHIVEENVIRONMENTRESPONSE']._serialized_start=1780
-  _globals['_ARCHIVEENVIRONMENTRESPONSE']._serialized_end=1865
-  _globals['_ENVIRONMENTSERVICE']._serialized_start=1868
-  _globals['_ENVIRONMENTSERVICE']._serialized_end=3081
+  _globals['_CREATEENVIRONMENTREQUEST']._serialized_end=681
+  _globals['_CREATEENVIRONMENTREQUEST_METADATAENTRY']._serialized_start=618
+  _globals['_CREATEENVIRONMENTREQUEST_METADATAENTRY']._serialized_end=665
+  _globals['_CREATEENVIRONMENTRESPONSE']._serialized_start=683
+  _globals['_CREATEENVIRONMENTRESPONSE']._serialized_end=767
+  _globals['_GETENVIRONMENTREQUEST']._serialized_start=769
+  _globals['_GETENVIRONMENTREQUEST']._serialized_end=824
+  _globals['_GETENVIRONMENTRESPONSE']._serialized_start=826
+  _globals['_GETENVIRONMENTRESPONSE']._serialized_end=907
+  _globals['_UPDATEENVIRONMENTREQUEST']._serialized_start=910
+  _globals['_UPDATEENVIRONMENTREQUEST']._serialized_end=1342
+  _globals['_UPDATEENVIRONMENTRESPONSE']._serialized_start=1344
+  _globals['_UPDATEENVIRONMENTRESPONSE']._serialized_end=1428
+  _globals['_LISTENVIRONMENTSREQUEST']._serialized_start=1430
+  _globals['_LISTENVIRONMENTSREQUEST']._serialized_end=1551
+  _globals['_LISTENVIRONMENTSRESPONSE']._serialized_start=1553
+  _globals['_LISTENVIRONMENTSRESPONSE']._serialized_end=1667
+  _globals['_DELETEENVIRONMENTREQUEST']._serialized_start=1669
+  _globals['_DELETEENVIRONMENTREQUEST']._serialized_end=1727
+  _globals['_DELETEENVIRONMENTRESPONSE']._serialized_start=1729
+  _globals['_DELETEENVIRONMENTRESPONSE']._serialized_end=1795
+  _globals['_ARCHIVEENVIRONMENTREQUEST']._serialized_start=1797
+  _globals['_ARCHIVEENVIRONMENTREQUEST']._serialized_end=1856
+  _globals['_ARCHIVEENVIRONMENTRESPONSE']._serialized_start=1858
+  _globals['_ARCHIVEENVIRONMENTRESPONSE']._serialized_end=1943
+  _globals['_ENVIRONMENTSERVICE']._serialized_start=1946
+  _globals['_ENVIRONMENTSERVICE']._serialized_end=3159
 # @@protoc_insertion_point(module_scope)

@@ -27,7 +27,7 @@ from drover.file.v1 import file_pb2 as drover_dot_file_dot_v1_dot_file__pb2
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!drover/file/v1/file_service.proto\x12\x0e\x64rover.file.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x19\x64rover/file/v1/file.proto\x1a\x1cgoogle/api/annotations.proto\"m\n\x11UploadFileRequest\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1a.drover.file.v1.FileHeaderH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x12\x12\n\x08\x63omplete\x18\x03 \x01(\x08H\x00\x42\x06\n\x04part\"\x95\x01\n\nFileHeader\x12\x10\n\x08\x66ilename\x18\x01 \x01(\t\x12\x11\n\tmime_type\x18\x02 \x01(\t\x12/\n\x12\x65xpires_in_seconds\x18\x03 \x01(\x03\x42\x0e\xaa\x8b&\n\x1a\x08\x08\x90\x1c\x10\x80\xce\xda\x03H\x00\x88\x01\x01\x12\x1a\n\nsession_id\x18\x04 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x42\x15\n\x13_expires_in_seconds\"8\n\x12UploadFileResponse\x12\"\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x14.drover.file.v1.File\")\n\x0eGetFileRequest\x12\x17\n\x07\x66ile_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"5\n\x0fGetFileResponse\x12\"\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x14.drover.file.v1.File\"\x8a\x01\n\x10ListFilesRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x1f\n\x05limit\x18\x02 \x01(\x05\x42\x0b\xaa\x8b&\x07\x1a\x05\x08\x01\x10\xe8\x07H\x00\x88\x01\x01\x12\x11\n\x04page\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x15\n\x08scope_id\x18\x04 \x01(\tH\x02\x88\x01\x01\x42\x08\n\x06_limitB\x07\n\x05_pageB\x0b\n\t_scope_id\"]\n\x11ListFilesResponse\x12\"\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x14.drover.file.v1.File\x12\x16\n\tnext_page\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_next_page\",\n\x11\x44\x65leteFileRequest\x12\x17\n\x07\x66ile_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"4\n\x12\x44\x65leteFileResponse\x12\n\n\x02id\x18\x01 \x01(\t:\x12\x92\x8b&\x0e\n\x0c\x66ile_deleted\".\n\x13\x44ownloadFileRequest\x12\x17\n\x07\x66ile_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"T\n\x14\x44ownloadFileResponse\x12$\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x14.drover.file.v1.FileH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"*\n\x0fReadFileRequest\x12\x17\n\x07\x66ile_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"P\n\x10ReadFileResponse\x12$\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x14.drover.file.v1.FileH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"c\n\x10\x43opyFilesRequest\x12\x1a\n\nsession_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x33\n\x06\x63opies\x18\x02 \x03(\x0b\x32\x18.drover.file.v1.FileCopyB\t\xaa\x8b&\x05\"\x03\x10\xf4\x03\"<\n\x08\x46ileCopy\x12\x17\n\x07\x66ile_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x17\n\x07\x63opy_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"8\n\x11\x43opyFilesResponse\x12#\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x14.drover.file.v1.File\"7\n\x19\x44\x65leteSessionFilesRequest\x12\x1a\n\nsession_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"\x1c\n\x1a\x44\x65leteSessionFilesResponse\"7\n\x19ReopenSessionFilesRequest\x12\x1a\n\nsession_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"\x1c\n\x1aReopenSessionFilesResponse2\xd2\x07\n\x0b\x46ileService\x12w\n\nUploadFile\x12!.drover.file.v1.UploadFileRequest\x1a\".drover.file.v1.UploadFileResponse\" \x8a\x8b&\x02\x18\x01\x82\xd3\xe4\x93\x02\x14\"\t/v1/files:\x01*b\x04\x66ile(\x01\x12m\n\x07GetFile\x12\x1e.drover.file.v1.GetFileRequest\x1a\x1f.drover.file.v1.GetFileResponse\"!\x82\xd3\xe4\x93\x02\x1b\x12\x13/v1/files/{file_id}b\x04\x66ile\x12\x63\n\tListFiles\x12 .drover.file.v1.ListFilesRequest\x1a!.drover.file.v1.ListFilesResponse\"\x11\x82\xd3\xe4\x93\x02\x0b\x12\t/v1/files\x12p\n\nDeleteFile\x12!.drover.file.v1.DeleteFileRequest\x1a\".drover.file.v1.DeleteFileResponse\"\x1b\x82\xd3\xe4\x93\x02\x15*\x13/v1/files/{file_id}\x12\x86\x01\n\x0c\x44ownloadFile\x12#.drover.file.v1.DownloadFileRequest\x1a$.drover.file.v1.DownloadFileResponse\")\x8a\x8b&\x02\x18\x01\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/files/{file_id}/content0\x01\x12O\n\x08ReadFile\x12\x1f.drover.file.v1.ReadFileRequest\x1a .drover.file.v1.ReadFileResponse0\x01\x12P\n\tCopyFiles\x12 .drover.file.v1.CopyFilesRequest\x1a!.drover.file.v1.CopyFilesResponse\x12k\n\x12\x44\x65leteSessionFiles\x12).drover.file.v1.DeleteSessionFilesRequest\x1a*.drover.file.v1.DeleteSessionFilesResponse\x12k\n\x12ReopenSessionFiles\x12).drover.file.v1.ReopenSessionFilesRequest\x1a*.drover.file.v1.ReopenSessionFilesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!drover/file/v1/file_service.proto\x12\x0e\x64rover.file.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x19\x64rover/file/v1/file.proto\x1a\x1cgoogle/api/annotations.proto\"m\n\x11UploadFileRequest\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1a.drover.file.v1.FileHeaderH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x12\x12\n\x08\x63omplete\x18\x03 \x01(\x08H\x00\x42\x06\n\x04part\"\x95\x01\n\nFileHeader\x12\x10\n\x08\x66ilename\x18\x01 \x01(\t\x12\x11\n\tmime_type\x18\x02 \x01(\t\x12/\n\x12\x65xpires_in_seconds\x18\x03 \x01(\x03\x42\x0e\xaa\x8b&\n\x1a\x08\x08\x90\x1c\x10\x80\xce\xda\x03H\x00\x88\x01\x01\x12\x1a\n\nsession_id\x18\x04 \x01(\tB\x06\xa2\x8b&\x02\x18\x01\x42\x15\n\x13_expires_in_seconds\"8\n\x12UploadFileResponse\x12\"\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x14.drover.file.v1.File\")\n\x0eGetFileRequest\x12\x17\n\x07\x66ile_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"5\n\x0fGetFileResponse\x12\"\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x14.drover.file.v1.File\"\x94\x01\n\x10ListFilesRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x1f\n\x05limit\x18\x02 \x01(\x05\x42\x0b\xaa\x8b&\x07\x1a\x05\x08\x01\x10\xe8\x07H\x00\x88\x01\x01\x12\x11\n\x04page\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x1f\n\x08scope_id\x18\x04 \x01(\tB\x08\xaa\x8b&\x04\x12\x02\x08\x01H\x02\x88\x01\x01\x42\x08\n\x06_limitB\x07\n\x05_pageB\x0b\n\t_scope_id\"]\n\x11ListFilesResponse\x12\"\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x14.drover.file.v1.File\x12\x16\n\tnext_page\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_next_page\",\n\x11\x44\x65leteFileRequest\x12\x17\n\x07\x66ile_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"4\n\x12\x44\x65leteFileResponse\x12\n\n\x02id\x18\x01 \x01(\t:\x12\x92\x8b&\x0e\n\x0c\x66ile_deleted\".\n\x13\x44ownloadFileRequest\x12\x17\n\x07\x66ile_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"T\n\x14\x44ownloadFileResponse\x12$\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x14.drover.file.v1.FileH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"*\n\x0fReadFileRequest\x12\x17\n\x07\x66ile_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"P\n\x10ReadFileResponse\x12$\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x14.drover.file.v1.FileH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"c\n\x10\x43opyFilesRequest\x12\x1a\n\nsession_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x33\n\x06\x63opies\x18\x02 \x03(\x0b\x32\x18.drover.file.v1.FileCopyB\t\xaa\x8b&\x05\"\x03\x10\xf4\x03\"<\n\x08\x46ileCopy\x12\x17\n\x07\x66ile_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x17\n\x07\x63opy_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"8\n\x11\x43opyFilesResponse\x12#\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x14.drover.file.v1.File\"7\n\x19\x44\x65leteSessionFilesRequest\x12\x1a\n\nsession_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"\x1c\n\x1a\x44\x65leteSessionFilesResponse\"7\n\x19ReopenSessionFilesRequest\x12\x1a\n\nsession_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"\x1c\n\x1aReopenSessionFilesResponse2\xd2\x07\n\x0b\x46ileService\x12w\n\nUploadFile\x12!.drover.file.v1.UploadFileRequest\x1a\".drover.file.v1.UploadFileResponse\" \x8a\x8b&\x02\x18\x01\x82\xd3\xe4\x93\x02\x14\"\t/v1/files:\x01*b\x04\x66ile(\x01\x12m\n\x07GetFile\x12\x1e.drover.file.v1.GetFileRequest\x1a\x1f.drover.file.v1.GetFileResponse\"!\x82\xd3\xe4\x93\x02\x1b\x12\x13/v1/files/{file_id}b\x04\x66ile\x12\x63\n\tListFiles\x12 .drover.file.v1.ListFilesRequest\x1a!.drover.file.v1.ListFilesResponse\"\x11\x82\xd3\xe4\x93\x02\x0b\x12\t/v1/files\x12p\n\nDeleteFile\x12!.drover.file.v1.DeleteFileRequest\x1a\".drover.file.v1.DeleteFileResponse\"\x1b\x82\xd3\xe4\x93\x02\x15*\x13/v1/files/{file_id}\x12\x86\x01\n\x0c\x44ownloadFile\x12#.drover.file.v1.DownloadFileRequest\x1a$.drover.file.v1.DownloadFileResponse\")\x8a\x8b&\x02\x18\x01\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/files/{file_id}/content0\x01\x12O\n\x08ReadFile\x12\x1f.drover.file.v1.ReadFileRequest\x1a .drover.file.v1.ReadFileResponse0\x01\x12P\n\tCopyFiles\x12 .drover.file.v1.CopyFilesRequest\x1a!.drover.file.v1.CopyFilesResponse\x12k\n\x12\x44\x65leteSessionFiles\x12).drover.file.v1.DeleteSessionFilesRequest\x1a*.drover.file.v1.DeleteSessionFilesResponse\x12k\n\x12ReopenSessionFiles\x12).drover.file.v1.ReopenSessionFilesRequest\x1a*.drover.file.v1.ReopenSessionFilesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,6 +42,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETFILEREQUEST'].fields_by_name['file_id']._serialized_options = b'\252\213&\002\010\001'
   _globals['_LISTFILESREQUEST'].fields_by_name['limit']._loaded_options = None
   _globals['_LISTFILESREQUEST'].fields_by_name['limit']._serialized_options = b'\252\213&\007\032\005\010\001\020\350\007'
+  _globals['_LISTFILESREQUEST'].fields_by_name['scope_id']._loaded_options = None
+  _globals['_LISTFILESREQUEST'].fields_by_name['scope_id']._serialized_options = b'\252\213&\004\022\002\010\001'
   _globals['_DELETEFILEREQUEST'].fields_by_name['file_id']._loaded_options = None
   _globals['_DELETEFILEREQUEST'].fields_by_name['file_id']._serialized_options = b'\252\213&\002\010\001'
   _globals['_DELETEFILERESPONSE']._loaded_options = None
@@ -83,35 +85,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETFILERESPONSE']._serialized_start=507
   _globals['_GETFILERESPONSE']._serialized_end=560
   _globals['_LISTFILESREQUEST']._serialized_start=563
-  _globals['_LISTFILESREQUEST']._serialized_end=701
-  _globals['_LISTFILESRESPONSE']._serialized_start=703
-  _globals['_LISTFILESRESPONSE']._serialized_end=796
-  _globals['_DELETEFILEREQUEST']._serialized_start=798
-  _globals['_DELETEFILEREQUEST']._serialized_end=842
-  _globals['_DELETEFILERESPONSE']._serialized_start=844
-  _globals['_DELETEFILERESPONSE']._serialized_end=896
-  _globals['_DOWNLOADFILEREQUEST']._serialized_start=898
-  _globals['_DOWNLOADFILEREQUEST']._serialized_end=944
-  _globals['_DOWNLOADFILERESPONSE']._serialized_start=946
-  _globals['_DOWNLOADFILERESPONSE']._serialized_end=1030
-  _globals['_READFILEREQUEST']._serialized_start=1032
-  _globals['_READFILEREQUEST']._serialized_end=1074
-  _globals['_READFILERESPONSE']._serialized_start=1076
-  _globals['_READFILERESPONSE']._serialized_end=1156
-  _globals['_COPYFILESREQUEST']._serialized_start=1158
-  _globals['_COPYFILESREQUEST']._serialized_end=1257
-  _globals['_FILECOPY']._serialized_start=1259
-  _globals['_FILECOPY']._serialized_end=1319
-  _globals['_COPYFILESRESPONSE']._serialized_start=1321
-  _globals['_COPYFILESRESPONSE']._serialized_end=1377
-  _globals['_DELETESESSIONFILESREQUEST']._serialized_start=1379
-  _globals['_DELETESESSIONFILESREQUEST']._serialized_end=1434
-  _globals['_DELETESESSIONFILESRESPONSE']._serialized_start=1436
-  _globals['_DELETESESSIONFILESRESPONSE']._serialized_end=1464
-  _globals['_REOPENSESSIONFILESREQUEST']._serialized_start=1466
-  _globals['_REOPENSESSIONFILESREQUEST']._serialized_end=1521
-  _globals['_REOPENSESSIONFILESRESPONSE']._serialized_start=1523
-  _globals['_REOPENSESSIONFILESRESPONSE']._serialized_end=1551
-  _globals['_FILESERVICE']._serialized_start=1554
-  _globals['_FILESERVICE']._serialized_end=2532
+  _globals['_LISTFILESREQUEST']._serialized_end=711
+  _globals['_LISTFILESRESPONSE']._serialized_start=713
+  _globals['_LISTFILESRESPONSE']._serialized_end=806
+  _globals['_DELETEFILEREQUEST']._serialized_start=808
+  _globals['_DELETEFILEREQUEST']._serialized_end=852
+  _globals['_DELETEFILERESPONSE']._serialized_start=854
+  _globals['_DELETEFILERESPONSE']._serialized_end=906
+  _globals['_DOWNLOADFILEREQUEST']._serialized_start=908
+  _globals['_DOWNLOADFILEREQUEST']._serialized_end=954
+  _globals['_DOWNLOADFILERESPONSE']._serialized_start=956
+  _globals['_DOWNLOADFILERESPONSE']._serialized_end=1040
+  _globals['_READFILEREQUEST']._serialized_start=1042
+  _globals['_READFILEREQUEST']._serialized_end=1084
+  _globals['_READFILERESPONSE']._serialized_start=1086
+  _globals['_READFILERESPONSE']._serialized_end=1166
+  _globals['_COPYFILESREQUEST']._serialized_start=1168
+  _globals['_COPYFILESREQUEST']._serialized_end=1267
+  _globals['_FILECOPY']._serialized_start=1269
+  _globals['_FILECOPY']._serialized_end=1329
+  _globals['_COPYFILESRESPONSE']._serialized_start=1331
+  _globals['_COPYFILESRESPONSE']._serialized_end=1387
+  _globals['_DELETESESSIONFILESREQUEST']._serialized_start=1389
+  _globals['_DELETESESSIONFILESREQUEST']._serialized_end=1444
+  _globals['_DELETESESSIONFILESRESPONSE']._serialized_start=1446
+  _globals['_DELETESESSIONFILESRESPONSE']._serialized_end=1474
+  _globals['_REOPENSESSIONFILESREQUEST']._serialized_start=1476
+  _globals['_REOPENSESSIONFILESREQUEST']._serialized_end=1531
+  _globals['_REOPENSESSIONFILESRESPONSE']._serialized_start=1533
+  _globals['_REOPENSESSIONFILESRESPONSE']._serialized_end=1561
+  _globals['_FILESERVICE']._serialized_start=1564
+  _globals['_FILESERVICE']._serialized_end=2542
 # @@protoc_insertion_point(module_scope)

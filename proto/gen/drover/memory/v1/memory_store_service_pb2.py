@@ -30,7 +30,7 @@ from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mas
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+drover/memory/v1/memory_store_service.proto\x12\x10\x64rover.memory.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1c\x64rover/api/v1/metadata.proto\x1a\x1d\x64rover/memory/v1/memory.proto\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x02\n\x18\x43reateMemoryStoreRequest\x12\x35\n\x04name\x18\x01 \x01(\tB\'\xaa\x8b&#\x08\x01\x12\x1f\x08\x01\x10\xff\x01\"\x18^[^\\x00-\\x1f\\x7f-\\x9f]*$\x12#\n\x0b\x64\x65scription\x18\x02 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\x80\x08H\x00\x88\x01\x01\x12\x63\n\x08metadata\x18\x03 \x03(\x0b\x32\x38.drover.memory.v1.CreateMemoryStoreRequest.MetadataEntryB\x17\xaa\x8b&\x13*\x11\x08\x10\x12\x06\x12\x04\x08\x01\x10@\x1a\x05\x12\x03\x10\x80\x04\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0e\n\x0c_description\"P\n\x19\x43reateMemoryStoreResponse\x12\x33\n\x0cmemory_store\x18\x01 \x01(\x0b\x32\x1d.drover.memory.v1.MemoryStore\"8\n\x15GetMemoryStoreRequest\x12\x1f\n\x0fmemory_store_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"M\n\x16GetMemoryStoreResponse\x12\x33\n\x0cmemory_store\x18\x01 \x01(\x0b\x32\x1d.drover.memory.v1.MemoryStore\"\x9c\x02\n\x18UpdateMemoryStoreRequest\x12\x1f\n\x0fmemory_store_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x38\n\x04name\x18\x02 \x01(\tB%\xaa\x8b&!\x12\x1f\x08\x01\x10\xff\x01\"\x18^[^\\x00-\\x1f\\x7f-\\x9f]*$H\x00\x88\x01\x01\x12#\n\x0b\x64\x65scription\x18\x03 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\x80\x08H\x01\x88\x01\x01\x12.\n\x08metadata\x18\x04 \x01(\x0b\x32\x1c.drover.api.v1.MetadataPatch\x12\x37\n\x0bupdate_mask\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xa2\x8b&\x02@\x01\x42\x07\n\x05_nameB\x0e\n\x0c_description\"P\n\x19UpdateMemoryStoreResponse\x12\x33\n\x0cmemory_store\x18\x01 \x01(\x0b\x32\x1d.drover.memory.v1.MemoryStore\"\xbf\x02\n\x17ListMemoryStoresRequest\x12N\n\x0e\x63reated_at_gte\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x15\xa2\x8b&\x11\x32\x0f\x63reated_at[gte]H\x00\x88\x01\x01\x12N\n\x0e\x63reated_at_lte\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x15\xa2\x8b&\x11\x32\x0f\x63reated_at[lte]H\x01\x88\x01\x01\x12\x18\n\x10include_archived\x18\x03 \x01(\x08\x12\x1e\n\x05limit\x18\x04 \x01(\x05\x42\n\xaa\x8b&\x06\x1a\x04\x08\x01\x10\x64H\x02\x88\x01\x01\x12\x11\n\x04page\x18\x05 \x01(\tH\x03\x88\x01\x01\x42\x11\n\x0f_created_at_gteB\x11\n\x0f_created_at_lteB\x08\n\x06_limitB\x07\n\x05_page\"m\n\x18ListMemoryStoresResponse\x12+\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x1d.drover.memory.v1.MemoryStore\x12\x16\n\tnext_page\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_next_page\";\n\x18\x44\x65leteMemoryStoreRequest\x12\x1f\n\x0fmemory_store_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"C\n\x19\x44\x65leteMemoryStoreResponse\x12\n\n\x02id\x18\x01 \x01(\t:\x1a\x92\x8b&\x16\n\x14memory_store_deleted\"<\n\x19\x41rchiveMemoryStoreRequest\x12\x1f\n\x0fmemory_store_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"Q\n\x1a\x41rchiveMemoryStoreResponse\x12\x33\n\x0cmemory_store\x18\x01 \x01(\x0b\x32\x1d.drover.memory.v1.MemoryStore2\xa9\n\n\x12MemoryStoreService\x12\xd0\x01\n\x11\x43reateMemoryStore\x12*.drover.memory.v1.CreateMemoryStoreRequest\x1a+.drover.memory.v1.CreateMemoryStoreResponse\"b\x8a\x8b&4\n\x17\x61gent-memory-2026-07-22\"\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02$\"\x11/v1/memory_stores:\x01*b\x0cmemory_store\x12\xda\x01\n\x0eGetMemoryStore\x12\'.drover.memory.v1.GetMemoryStoreRequest\x1a(.drover.memory.v1.GetMemoryStoreResponse\"u\x8a\x8b&8\n\x17\x61gent-memory-2026-07-22\x12\x02\x01\x03\"\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x33\x12#/v1/memory_stores/{memory_store_id}b\x0cmemory_store\x12\xe2\x01\n\x11UpdateMemoryStore\x12*.drover.memory.v1.UpdateMemoryStoreRequest\x1a+.drover.memory.v1.UpdateMemoryStoreResponse\"t\x8a\x8b&4\n\x17\x61gent-memory-2026-07-22\"\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x36\"#/v1/memory_stores/{memory_store_id}:\x01*b\x0cmemory_store\x12\xbc\x01\n\x10ListMemoryStores\x12).drover.memory.v1.ListMemoryStoresRequest\x1a*.drover.memory.v1.ListMemoryStoresResponse\"Q\x8a\x8b&4\n\x17\x61gent-memory-2026-07-22\"\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/memory_stores\x12\xd1\x01\n\x11\x44\x65leteMemoryStore\x12*.drover.memory.v1.DeleteMemoryStoreRequest\x1a+.drover.memory.v1.DeleteMemoryStoreResponse\"c\x8a\x8b&4\n\x17\x61gent-memory-2026-07-22\"\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02%*#/v1/memory_stores/{memory_store_id}\x12\xea\x01\n\x12\x41rchiveMemoryStore\x12+.drover.memory.v1.ArchiveMemoryStoreRequest\x1a,.drover.memory.v1.ArchiveMemoryStoreResponse\"y\x8a\x8b&4\n\x17\x61gent-memory-2026-07-22\"\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02;\"+/v1/memory_stores/{memory_store_id}/archiveb\x0cmemory_storeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+drover/memory/v1/memory_store_service.proto\x12\x10\x64rover.memory.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1c\x64rover/api/v1/metadata.proto\x1a\x1d\x64rover/memory/v1/memory.proto\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x02\n\x18\x43reateMemoryStoreRequest\x12Z\n\x04name\x18\x01 \x01(\tBL\xaa\x8b&H\x08\x01\x12\x44\x08\x01\x10\xff\x01\"\x18^[^\\x00-\\x1f\\x7f-\\x9f]*$:#must not contain control characters\x12#\n\x0b\x64\x65scription\x18\x02 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\x80\x08H\x00\x88\x01\x01\x12\x63\n\x08metadata\x18\x03 \x03(\x0b\x32\x38.drover.memory.v1.CreateMemoryStoreRequest.MetadataEntryB\x17\xaa\x8b&\x13*\x11\x08\x10\x12\x06\x12\x04\x08\x01\x10@\x1a\x05\x12\x03\x10\x80\x04\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0e\n\x0c_description\"P\n\x19\x43reateMemoryStoreResponse\x12\x33\n\x0cmemory_store\x18\x01 \x01(\x0b\x32\x1d.drover.memory.v1.MemoryStore\"8\n\x15GetMemoryStoreRequest\x12\x1f\n\x0fmemory_store_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"M\n\x16GetMemoryStoreResponse\x12\x33\n\x0cmemory_store\x18\x01 \x01(\x0b\x32\x1d.drover.memory.v1.MemoryStore\"\xc1\x02\n\x18UpdateMemoryStoreRequest\x12\x1f\n\x0fmemory_store_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12]\n\x04name\x18\x02 \x01(\tBJ\xaa\x8b&F\x12\x44\x08\x01\x10\xff\x01\"\x18^[^\\x00-\\x1f\\x7f-\\x9f]*$:#must not contain control charactersH\x00\x88\x01\x01\x12#\n\x0b\x64\x65scription\x18\x03 \x01(\tB\t\xaa\x8b&\x05\x12\x03\x10\x80\x08H\x01\x88\x01\x01\x12.\n\x08metadata\x18\x04 \x01(\x0b\x32\x1c.drover.api.v1.MetadataPatch\x12\x37\n\x0bupdate_mask\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xa2\x8b&\x02@\x01\x42\x07\n\x05_nameB\x0e\n\x0c_description\"P\n\x19UpdateMemoryStoreResponse\x12\x33\n\x0cmemory_store\x18\x01 \x01(\x0b\x32\x1d.drover.memory.v1.MemoryStore\"\xbf\x02\n\x17ListMemoryStoresRequest\x12N\n\x0e\x63reated_at_gte\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x15\xa2\x8b&\x11\x32\x0f\x63reated_at[gte]H\x00\x88\x01\x01\x12N\n\x0e\x63reated_at_lte\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x15\xa2\x8b&\x11\x32\x0f\x63reated_at[lte]H\x01\x88\x01\x01\x12\x18\n\x10include_archived\x18\x03 \x01(\x08\x12\x1e\n\x05limit\x18\x04 \x01(\x05\x42\n\xaa\x8b&\x06\x1a\x04\x08\x01\x10\x64H\x02\x88\x01\x01\x12\x11\n\x04page\x18\x05 \x01(\tH\x03\x88\x01\x01\x42\x11\n\x0f_created_at_gteB\x11\n\x0f_created_at_lteB\x08\n\x06_limitB\x07\n\x05_page\"m\n\x18ListMemoryStoresResponse\x12+\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x1d.drover.memory.v1.MemoryStore\x12\x16\n\tnext_page\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_next_page\";\n\x18\x44\x65leteMemoryStoreRequest\x12\x1f\n\x0fmemory_store_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"C\n\x19\x44\x65leteMemoryStoreResponse\x12\n\n\x02id\x18\x01 \x01(\t:\x1a\x92\x8b&\x16\n\x14memory_store_deleted\"<\n\x19\x41rchiveMemoryStoreRequest\x12\x1f\n\x0fmemory_store_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"Q\n\x1a\x41rchiveMemoryStoreResponse\x12\x33\n\x0cmemory_store\x18\x01 \x01(\x0b\x32\x1d.drover.memory.v1.MemoryStore2\xa9\n\n\x12MemoryStoreService\x12\xd0\x01\n\x11\x43reateMemoryStore\x12*.drover.memory.v1.CreateMemoryStoreRequest\x1a+.drover.memory.v1.CreateMemoryStoreResponse\"b\x8a\x8b&4\n\x17\x61gent-memory-2026-07-22\"\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02$\"\x11/v1/memory_stores:\x01*b\x0cmemory_store\x12\xda\x01\n\x0eGetMemoryStore\x12\'.drover.memory.v1.GetMemoryStoreRequest\x1a(.drover.memory.v1.GetMemoryStoreResponse\"u\x8a\x8b&8\n\x17\x61gent-memory-2026-07-22\x12\x02\x01\x03\"\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x33\x12#/v1/memory_stores/{memory_store_id}b\x0cmemory_store\x12\xe2\x01\n\x11UpdateMemoryStore\x12*.drover.memory.v1.UpdateMemoryStoreRequest\x1a+.drover.memory.v1.UpdateMemoryStoreResponse\"t\x8a\x8b&4\n\x17\x61gent-memory-2026-07-22\"\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x36\"#/v1/memory_stores/{memory_store_id}:\x01*b\x0cmemory_store\x12\xbc\x01\n\x10ListMemoryStores\x12).drover.memory.v1.ListMemoryStoresRequest\x1a*.drover.memory.v1.ListMemoryStoresResponse\"Q\x8a\x8b&4\n\x17\x61gent-memory-2026-07-22\"\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/memory_stores\x12\xd1\x01\n\x11\x44\x65leteMemoryStore\x12*.drover.memory.v1.DeleteMemoryStoreRequest\x1a+.drover.memory.v1.DeleteMemoryStoreResponse\"c\x8a\x8b&4\n\x17\x61gent-memory-2026-07-22\"\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02%*#/v1/memory_stores/{memory_store_id}\x12\xea\x01\n\x12\x41rchiveMemoryStore\x12+.drover.memory.v1.ArchiveMemoryStoreRequest\x1a,.drover.memory.v1.ArchiveMemoryStoreResponse\"y\x8a\x8b&4\n\x17\x61gent-memory-2026-07-22\"\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02;\"+/v1/memory_stores/{memory_store_id}/archiveb\x0cmemory_storeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,7 +40,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATEMEMORYSTOREREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_CREATEMEMORYSTOREREQUEST_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_CREATEMEMORYSTOREREQUEST'].fields_by_name['name']._loaded_options = None
-  _globals['_CREATEMEMORYSTOREREQUEST'].fields_by_name['name']._serialized_options = b'\252\213&#\010\001\022\037\010\001\020\377\001\"\030^[^\\x00-\\x1f\\x7f-\\x9f]*$'
+  _globals['_CREATEMEMORYSTOREREQUEST'].fields_by_name['name']._serialized_options = b'\252\213&H\010\001\022D\010\001\020\377\001\"\030^[^\\x00-\\x1f\\x7f-\\x9f]*$:#must not contain control characters'
   _globals['_CREATEMEMORYSTOREREQUEST'].fields_by_name['description']._loaded_options = None
   _globals['_CREATEMEMORYSTOREREQUEST'].fields_by_name['description']._serialized_options = b'\252\213&\005\022\003\020\200\010'
   _globals['_CREATEMEMORYSTOREREQUEST'].fields_by_name['metadata']._loaded_options = None
@@ -50,7 +50,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UPDATEMEMORYSTOREREQUEST'].fields_by_name['memory_store_id']._loaded_options = None
   _globals['_UPDATEMEMORYSTOREREQUEST'].fields_by_name['memory_store_id']._serialized_options = b'\252\213&\002\010\001'
   _globals['_UPDATEMEMORYSTOREREQUEST'].fields_by_name['name']._loaded_options = None
-  _globals['_UPDATEMEMORYSTOREREQUEST'].fields_by_name['name']._serialized_options = b'\252\213&!\022\037\010\001\020\377\001\"\030^[^\\x00-\\x1f\\x7f-\\x9f]*$'
+  _globals['_UPDATEMEMORYSTOREREQUEST'].fields_by_name['name']._serialized_options = b'\252\213&F\022D\010\001\020\377\001\"\030^[^\\x00-\\x1f\\x7f-\\x9f]*$:#must not contain control characters'
   _globals['_UPDATEMEMORYSTOREREQUEST'].fields_by_name['description']._loaded_options = None
   _globals['_UPDATEMEMORYSTOREREQUEST'].fields_by_name['description']._serialized_options = b'\252\213&\005\022\003\020\200\010'
   _globals['_UPDATEMEMORYSTOREREQUEST'].fields_by_name['update_mask']._loaded_options = None
@@ -80,31 +80,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MEMORYSTORESERVICE'].methods_by_name['ArchiveMemoryStore']._loaded_options = None
   _globals['_MEMORYSTORESERVICE'].methods_by_name['ArchiveMemoryStore']._serialized_options = b'\212\213&4\n\027agent-memory-2026-07-22\"\031managed-agents-2026-04-01\202\323\344\223\002;\"+/v1/memory_stores/{memory_store_id}/archiveb\014memory_store'
   _globals['_CREATEMEMORYSTOREREQUEST']._serialized_start=257
-  _globals['_CREATEMEMORYSTOREREQUEST']._serialized_end=541
-  _globals['_CREATEMEMORYSTOREREQUEST_METADATAENTRY']._serialized_start=478
-  _globals['_CREATEMEMORYSTOREREQUEST_METADATAENTRY']._serialized_end=525
-  _globals['_CREATEMEMORYSTORERESPONSE']._serialized_start=543
-  _globals['_CREATEMEMORYSTORERESPONSE']._serialized_end=623
-  _globals['_GETMEMORYSTOREREQUEST']._serialized_start=625
-  _globals['_GETMEMORYSTOREREQUEST']._serialized_end=681
-  _globals['_GETMEMORYSTORERESPONSE']._serialized_start=683
-  _globals['_GETMEMORYSTORERESPONSE']._serialized_end=760
-  _globals['_UPDATEMEMORYSTOREREQUEST']._serialized_start=763
-  _globals['_UPDATEMEMORYSTOREREQUEST']._serialized_end=1047
-  _globals['_UPDATEMEMORYSTORERESPONSE']._serialized_start=1049
-  _globals['_UPDATEMEMORYSTORERESPONSE']._serialized_end=1129
-  _globals['_LISTMEMORYSTORESREQUEST']._serialized_start=1132
-  _globals['_LISTMEMORYSTORESREQUEST']._serialized_end=1451
-  _globals['_LISTMEMORYSTORESRESPONSE']._serialized_start=1453
-  _globals['_LISTMEMORYSTORESRESPONSE']._serialized_end=1562
-  _globals['_DELETEMEMORYSTOREREQUEST']._serialized_start=1564
-  _globals['_DELETEMEMORYSTOREREQUEST']._serialized_end=1623
-  _globals['_DELETEMEMORYSTORERESPONSE']._serialized_start=1625
-  _globals['_DELETEMEMORYSTORERESPONSE']._serialized_end=1692
-  _globals['_ARCHIVEMEMORYSTOREREQUEST']._serialized_start=1694
-  _globals['_ARCHIVEMEMORYSTOREREQUEST']._serialized_end=1754
-  _globals['_ARCHIVEMEMORYSTORERESPONSE']._serialized_start=1756
-  _globals['_ARCHIVEMEMORYSTORERESPONSE']._serialized_end=1837
-  _globals['_MEMORYSTORESERVICE']._serialized_start=1840
-  _globals['_MEMORYSTORESERVICE']._serialized_end=3161
+  _globals['_CREATEMEMORYSTOREREQUEST']._serialized_end=578
+  _globals['_CREATEMEMORYSTOREREQUEST_METADATAENTRY']._serialized_start=515
+  _globals['_CREATEMEMORYSTOREREQUEST_METADATAENTRY']._serialized_end=562
+  _globals['_CREATEMEMORYSTORERESPONSE']._serialized_start=580
+  _globals['_CREATEMEMORYSTORERESPONSE']._serialized_end=660
+  _globals['_GETMEMORYSTOREREQUEST']._serialized_start=662
+  _globals['_GETMEMORYSTOREREQUEST']._serialized_end=718
+  _globals['_GETMEMORYSTORERESPONSE']._serialized_start=720
+  _globals['_GETMEMORYSTORERESPONSE']._serialized_end=797
+  _globals['_UPDATEMEMORYSTOREREQUEST']._serialized_start=800
+  _globals['_UPDATEMEMORYSTOREREQUEST']._serialized_end=1121
+  _globals['_UPDATEMEMORYSTORERESPONSE']._serialized_start=1123
+  _globals['_UPDATEMEMORYSTORERESPONSE']._serialized_end=1203
+  _globals['_LISTMEMORYSTORESREQUEST']._serialized_start=1206
+  _globals['_LISTMEMORYSTORESREQUEST']._serialized_end=1525
+  _globals['_LISTMEMORYSTORESRESPONSE']._serialized_start=1527
+  _globals['_LISTMEMORYSTORESRESPONSE']._serialized_end=1636
+  _globals['_DELETEMEMORYSTOREREQUEST']._serialized_start=1638
+  _globals['_DELETEMEMORYSTOREREQUEST']._serialized_end=1697
+  _globals['_DELETEMEMORYSTORERESPONSE']._serialized_start=1699
+  _globals['_DELETEMEMORYSTORERESPONSE']._serialized_end=1766
+  _globals['_ARCHIVEMEMORYSTOREREQUEST']._serialized_start=1768
+  _globals['_ARCHIVEMEMORYSTOREREQUEST']._serialized_end=1828
+  _globals['_ARCHIVEMEMORYSTORERESPONSE']._serialized_start=1830
+  _globals['_ARCHIVEMEMORYSTORERESPONSE']._serialized_end=1911
+  _globals['_MEMORYSTORESERVICE']._serialized_start=1914
+  _globals['_MEMORYSTORESERVICE']._serialized_end=3235
 # @@protoc_insertion_point(module_scope)

@@ -30,7 +30,7 @@ from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.drover/vault/v1/vault_credential_service.proto\x12\x0f\x64rover.vault.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1c\x64rover/api/v1/metadata.proto\x1a drover/vault/v1/credential.proto\x1a\x1c\x64rover/vault/v1/secret.proto\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\"\xbc\x02\n\x17\x43reateCredentialRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12.\n\x04\x61uth\x18\x02 \x01(\x0b\x32\x18.drover.vault.v1.NewAuthB\x06\xaa\x8b&\x02\x08\x01\x12\x32\n\x0c\x64isplay_name\x18\x03 \x01(\tB\x17\xaa\x8b&\x13\x12\x11\x08\x01\x10\xff\x01\"\n^[^\\x00]*$H\x00\x88\x01\x01\x12\x61\n\x08metadata\x18\x04 \x03(\x0b\x32\x36.drover.vault.v1.CreateCredentialRequest.MetadataEntryB\x17\xaa\x8b&\x13*\x11\x08\x10\x12\x06\x12\x04\x08\x01\x10@\x1a\x05\x12\x03\x10\x80\x04\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0f\n\r_display_name\"K\n\x18\x43reateCredentialResponse\x12/\n\ncredential\x18\x01 \x01(\x0b\x32\x1b.drover.vault.v1.Credential\"O\n\x14GetCredentialRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x1d\n\rcredential_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"H\n\x15GetCredentialResponse\x12/\n\ncredential\x18\x01 \x01(\x0b\x32\x1b.drover.vault.v1.Credential\"\xac\x02\n\x17UpdateCredentialRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x1d\n\rcredential_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12*\n\x04\x61uth\x18\x03 \x01(\x0b\x32\x1c.drover.vault.v1.ChangedAuth\x12\x32\n\x0c\x64isplay_name\x18\x04 \x01(\tB\x17\xaa\x8b&\x13\x12\x11\x08\x01\x10\xff\x01\"\n^[^\\x00]*$H\x00\x88\x01\x01\x12.\n\x08metadata\x18\x05 \x01(\x0b\x32\x1c.drover.api.v1.MetadataPatch\x12\x37\n\x0bupdate_mask\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xa2\x8b&\x02@\x01\x42\x0f\n\r_display_name\"K\n\x18UpdateCredentialResponse\x12/\n\ncredential\x18\x01 \x01(\x0b\x32\x1b.drover.vault.v1.Credential\"\x92\x01\n\x16ListCredentialsRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x18\n\x10include_archived\x18\x02 \x01(\x08\x12\x1e\n\x05limit\x18\x03 \x01(\x05\x42\n\xaa\x8b&\x06\x1a\x04\x08\x01\x10\x64H\x00\x88\x01\x01\x12\x11\n\x04page\x18\x04 \x01(\tH\x01\x88\x01\x01\x42\x08\n\x06_limitB\x07\n\x05_page\"j\n\x17ListCredentialsResponse\x12)\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x1b.drover.vault.v1.Credential\x12\x16\n\tnext_page\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_next_page\"R\n\x17\x44\x65leteCredentialRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x1d\n\rcredential_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"F\n\x18\x44\x65leteCredentialResponse\x12\n\n\x02id\x18\x01 \x01(\t:\x1e\x92\x8b&\x1a\n\x18vault_credential_deleted\"S\n\x18\x41rchiveCredentialRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x1d\n\rcredential_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"L\n\x19\x41rchiveCredentialResponse\x12/\n\ncredential\x18\x01 \x01(\x0b\x32\x1b.drover.vault.v1.Credential\"T\n\x19ValidateCredentialRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x1d\n\rcredential_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"W\n\x1aValidateCredentialResponse\x12\x39\n\nvalidation\x18\x01 \x01(\x0b\x32%.drover.vault.v1.CredentialValidation2\xae\x0b\n\x16VaultCredentialService\x12\xc0\x01\n\x10\x43reateCredential\x12(.drover.vault.v1.CreateCredentialRequest\x1a).drover.vault.v1.CreateCredentialResponse\"W\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x32\"!/v1/vaults/{vault_id}/credentials:\x01*b\ncredential\x12\xc4\x01\n\rGetCredential\x12%.drover.vault.v1.GetCredentialRequest\x1a&.drover.vault.v1.GetCredentialResponse\"d\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02?\x12\x31/v1/vaults/{vault_id}/credentials/{credential_id}b\ncredential\x12\xd0\x01\n\x10UpdateCredential\x12(.drover.vault.v1.UpdateCredentialRequest\x1a).drover.vault.v1.UpdateCredentialResponse\"g\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x42\"1/v1/vaults/{vault_id}/credentials/{credential_id}:\x01*b\ncredential\x12\xae\x01\n\x0fListCredentials\x12\'.drover.vault.v1.ListCredentialsRequest\x1a(.drover.vault.v1.ListCredentialsResponse\"H\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02#\x12!/v1/vaults/{vault_id}/credentials\x12\xc1\x01\n\x10\x44\x65leteCredential\x12(.drover.vault.v1.DeleteCredentialRequest\x1a).drover.vault.v1.DeleteCredentialResponse\"X\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x33*1/v1/vaults/{vault_id}/credentials/{credential_id}\x12\xd8\x01\n\x11\x41rchiveCredential\x12).drover.vault.v1.ArchiveCredentialRequest\x1a*.drover.vault.v1.ArchiveCredentialResponse\"l\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02G\"9/v1/vaults/{vault_id}/credentials/{credential_id}/archiveb\ncredential\x12\xe6\x01\n\x12ValidateCredential\x12*.drover.vault.v1.ValidateCredentialRequest\x1a+.drover.vault.v1.ValidateCredentialResponse\"w\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02R\"D/v1/vaults/{vault_id}/credentials/{credential_id}/mcp_oauth_validateb\nvalidationb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.drover/vault/v1/vault_credential_service.proto\x12\x0f\x64rover.vault.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1c\x64rover/api/v1/metadata.proto\x1a drover/vault/v1/credential.proto\x1a\x1c\x64rover/vault/v1/secret.proto\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\"\xe3\x02\n\x17\x43reateCredentialRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12.\n\x04\x61uth\x18\x02 \x01(\x0b\x32\x18.drover.vault.v1.NewAuthB\x06\xaa\x8b&\x02\x08\x01\x12Y\n\x0c\x64isplay_name\x18\x03 \x01(\tB>\xaa\x8b&:\x12\x38\x08\x01\x10\xff\x01\"\n^[^\\x00]*$:%must not contain the character U+0000H\x00\x88\x01\x01\x12\x61\n\x08metadata\x18\x04 \x03(\x0b\x32\x36.drover.vault.v1.CreateCredentialRequest.MetadataEntryB\x17\xaa\x8b&\x13*\x11\x08\x10\x12\x06\x12\x04\x08\x01\x10@\x1a\x05\x12\x03\x10\x80\x04\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0f\n\r_display_name\"K\n\x18\x43reateCredentialResponse\x12/\n\ncredential\x18\x01 \x01(\x0b\x32\x1b.drover.vault.v1.Credential\"O\n\x14GetCredentialRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x1d\n\rcredential_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"H\n\x15GetCredentialResponse\x12/\n\ncredential\x18\x01 \x01(\x0b\x32\x1b.drover.vault.v1.Credential\"\xd3\x02\n\x17UpdateCredentialRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x1d\n\rcredential_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12*\n\x04\x61uth\x18\x03 \x01(\x0b\x32\x1c.drover.vault.v1.ChangedAuth\x12Y\n\x0c\x64isplay_name\x18\x04 \x01(\tB>\xaa\x8b&:\x12\x38\x08\x01\x10\xff\x01\"\n^[^\\x00]*$:%must not contain the character U+0000H\x00\x88\x01\x01\x12.\n\x08metadata\x18\x05 \x01(\x0b\x32\x1c.drover.api.v1.MetadataPatch\x12\x37\n\x0bupdate_mask\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xa2\x8b&\x02@\x01\x42\x0f\n\r_display_name\"K\n\x18UpdateCredentialResponse\x12/\n\ncredential\x18\x01 \x01(\x0b\x32\x1b.drover.vault.v1.Credential\"\x92\x01\n\x16ListCredentialsRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x18\n\x10include_archived\x18\x02 \x01(\x08\x12\x1e\n\x05limit\x18\x03 \x01(\x05\x42\n\xaa\x8b&\x06\x1a\x04\x08\x01\x10\x64H\x00\x88\x01\x01\x12\x11\n\x04page\x18\x04 \x01(\tH\x01\x88\x01\x01\x42\x08\n\x06_limitB\x07\n\x05_page\"j\n\x17ListCredentialsResponse\x12)\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x1b.drover.vault.v1.Credential\x12\x16\n\tnext_page\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_next_page\"R\n\x17\x44\x65leteCredentialRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x1d\n\rcredential_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"F\n\x18\x44\x65leteCredentialResponse\x12\n\n\x02id\x18\x01 \x01(\t:\x1e\x92\x8b&\x1a\n\x18vault_credential_deleted\"S\n\x18\x41rchiveCredentialRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x1d\n\rcredential_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"L\n\x19\x41rchiveCredentialResponse\x12/\n\ncredential\x18\x01 \x01(\x0b\x32\x1b.drover.vault.v1.Credential\"T\n\x19ValidateCredentialRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x1d\n\rcredential_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"W\n\x1aValidateCredentialResponse\x12\x39\n\nvalidation\x18\x01 \x01(\x0b\x32%.drover.vault.v1.CredentialValidation2\xae\x0b\n\x16VaultCredentialService\x12\xc0\x01\n\x10\x43reateCredential\x12(.drover.vault.v1.CreateCredentialRequest\x1a).drover.vault.v1.CreateCredentialResponse\"W\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x32\"!/v1/vaults/{vault_id}/credentials:\x01*b\ncredential\x12\xc4\x01\n\rGetCredential\x12%.drover.vault.v1.GetCredentialRequest\x1a&.drover.vault.v1.GetCredentialResponse\"d\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02?\x12\x31/v1/vaults/{vault_id}/credentials/{credential_id}b\ncredential\x12\xd0\x01\n\x10UpdateCredential\x12(.drover.vault.v1.UpdateCredentialRequest\x1a).drover.vault.v1.UpdateCredentialResponse\"g\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x42\"1/v1/vaults/{vault_id}/credentials/{credential_id}:\x01*b\ncredential\x12\xae\x01\n\x0fListCredentials\x12\'.drover.vault.v1.ListCredentialsRequest\x1a(.drover.vault.v1.ListCredentialsResponse\"H\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02#\x12!/v1/vaults/{vault_id}/credentials\x12\xc1\x01\n\x10\x44\x65leteCredential\x12(.drover.vault.v1.DeleteCredentialRequest\x1a).drover.vault.v1.DeleteCredentialResponse\"X\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x33*1/v1/vaults/{vault_id}/credentials/{credential_id}\x12\xd8\x01\n\x11\x41rchiveCredential\x12).drover.vault.v1.ArchiveCredentialRequest\x1a*.drover.vault.v1.ArchiveCredentialResponse\"l\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02G\"9/v1/vaults/{vault_id}/credentials/{credential_id}/archiveb\ncredential\x12\xe6\x01\n\x12ValidateCredential\x12*.drover.vault.v1.ValidateCredentialRequest\x1a+.drover.vault.v1.ValidateCredentialResponse\"w\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02R\"D/v1/vaults/{vault_id}/credentials/{credential_id}/mcp_oauth_validateb\nvalidationb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,7 +44,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATECREDENTIALREQUEST'].fields_by_name['auth']._loaded_options = None
   _globals['_CREATECREDENTIALREQUEST'].fields_by_name['auth']._serialized_options = b'\252\213&\002\010\001'
   _globals['_CREATECREDENTIALREQUEST'].fields_by_name['display_name']._loaded_options = None
-  _globals['_CREATECREDENTIALREQUEST'].fields_by_name['display_name']._serialized_options = b'\252\213&\023\022\021\010\001\020\377\001\"\n^[^\\x00]*$'
+  _globals['_CREATECREDENTIALREQUEST'].fields_by_name['display_name']._serialized_options = b'\252\213&:\0228\010\001\020\377\001\"\n^[^\\x00]*$:%must not contain the character U+0000'
   _globals['_CREATECREDENTIALREQUEST'].fields_by_name['metadata']._loaded_options = None
   _globals['_CREATECREDENTIALREQUEST'].fields_by_name['metadata']._serialized_options = b'\252\213&\023*\021\010\020\022\006\022\004\010\001\020@\032\005\022\003\020\200\004'
   _globals['_GETCREDENTIALREQUEST'].fields_by_name['vault_id']._loaded_options = None
@@ -56,7 +56,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UPDATECREDENTIALREQUEST'].fields_by_name['credential_id']._loaded_options = None
   _globals['_UPDATECREDENTIALREQUEST'].fields_by_name['credential_id']._serialized_options = b'\252\213&\002\010\001'
   _globals['_UPDATECREDENTIALREQUEST'].fields_by_name['display_name']._loaded_options = None
-  _globals['_UPDATECREDENTIALREQUEST'].fields_by_name['display_name']._serialized_options = b'\252\213&\023\022\021\010\001\020\377\001\"\n^[^\\x00]*$'
+  _globals['_UPDATECREDENTIALREQUEST'].fields_by_name['display_name']._serialized_options = b'\252\213&:\0228\010\001\020\377\001\"\n^[^\\x00]*$:%must not contain the character U+0000'
   _globals['_UPDATECREDENTIALREQUEST'].fields_by_name['update_mask']._loaded_options = None
   _globals['_UPDATECREDENTIALREQUEST'].fields_by_name['update_mask']._serialized_options = b'\242\213&\002@\001'
   _globals['_LISTCREDENTIALSREQUEST'].fields_by_name['vault_id']._loaded_options = None
@@ -92,35 +92,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VAULTCREDENTIALSERVICE'].methods_by_name['ValidateCredential']._loaded_options = None
   _globals['_VAULTCREDENTIALSERVICE'].methods_by_name['ValidateCredential']._serialized_options = b'\212\213&\033\n\031managed-agents-2026-04-01\202\323\344\223\002R\"D/v1/vaults/{vault_id}/credentials/{credential_id}/mcp_oauth_validateb\nvalidation'
   _globals['_CREATECREDENTIALREQUEST']._serialized_start=259
-  _globals['_CREATECREDENTIALREQUEST']._serialized_end=575
-  _globals['_CREATECREDENTIALREQUEST_METADATAENTRY']._serialized_start=511
-  _globals['_CREATECREDENTIALREQUEST_METADATAENTRY']._serialized_end=558
-  _globals['_CREATECREDENTIALRESPONSE']._serialized_start=577
-  _globals['_CREATECREDENTIALRESPONSE']._serialized_end=652
-  _globals['_GETCREDENTIALREQUEST']._serialized_start=654
-  _globals['_GETCREDENTIALREQUEST']._serialized_end=733
-  _globals['_GETCREDENTIALRESPONSE']._serialized_start=735
-  _globals['_GETCREDENTIALRESPONSE']._serialized_end=807
-  _globals['_UPDATECREDENTIALREQUEST']._serialized_start=810
-  _globals['_UPDATECREDENTIALREQUEST']._serialized_end=1110
-  _globals['_UPDATECREDENTIALRESPONSE']._serialized_start=1112
-  _globals['_UPDATECREDENTIALRESPONSE']._serialized_end=1187
-  _globals['_LISTCREDENTIALSREQUEST']._serialized_start=1190
-  _globals['_LISTCREDENTIALSREQUEST']._serialized_end=1336
-  _globals['_LISTCREDENTIALSRESPONSE']._serialized_start=1338
-  _globals['_LISTCREDENTIALSRESPONSE']._serialized_end=1444
-  _globals['_DELETECREDENTIALREQUEST']._serialized_start=1446
-  _globals['_DELETECREDENTIALREQUEST']._serialized_end=1528
-  _globals['_DELETECREDENTIALRESPONSE']._serialized_start=1530
-  _globals['_DELETECREDENTIALRESPONSE']._serialized_end=1600
-  _globals['_ARCHIVECREDENTIALREQUEST']._serialized_start=1602
-  _globals['_ARCHIVECREDENTIALREQUEST']._serialized_end=1685
-  _globals['_ARCHIVECREDENTIALRESPONSE']._serialized_start=1687
-  _globals['_ARCHIVECREDENTIALRESPONSE']._serialized_end=1763
-  _globals['_VALIDATECREDENTIALREQUEST']._serialized_start=1765
-  _globals['_VALIDATECREDENTIALREQUEST']._serialized_end=1849
-  _globals['_VALIDATECREDENTIALRESPONSE']._serialized_start=1851
-  _globals['_VALIDATECREDENTIALRESPONSE']._serialized_end=1938
-  _globals['_VAULTCREDENTIALSERVICE']._serialized_start=1941
-  _globals['_VAULTCREDENTIALSERVICE']._serialized_end=3395
+  _globals['_CREATECREDENTIALREQUEST']._serialized_end=614
+  _globals['_CREATECREDENTIALREQUEST_METADATAENTRY']._serialized_start=550
+  _globals['_CREATECREDENTIALREQUEST_METADATAENTRY']._serialized_end=597
+  _globals['_CREATECREDENTIALRESPONSE']._serialized_start=616
+  _globals['_CREATECREDENTIALRESPONSE']._serialized_end=691
+  _globals['_GETCREDENTIALREQUEST']._serialized_start=693
+  _globals['_GETCREDENTIALREQUEST']._serialized_end=772
+  _globals['_GETCREDENTIALRESPONSE']._serialized_start=774
+  _globals['_GETCREDENTIALRESPONSE']._serialized_end=846
+  _globals['_UPDATECREDENTIALREQUEST']._serialized_start=849
+  _globals['_UPDATECREDENTIALREQUEST']._serialized_end=1188
+  _globals['_UPDATECREDENTIALRESPONSE']._serialized_start=1190
+  _globals['_UPDATECREDENTIALRESPONSE']._serialized_end=1265
+  _globals['_LISTCREDENTIALSREQUEST']._serialized_start=1268
+  _globals['_LISTCREDENTIALSREQUEST']._serialized_end=1414
+  _globals['_LISTCREDENTIALSRESPONSE']._serialized_start=1416
+  _globals['_LISTCREDENTIALSRESPONSE']._serialized_end=1522
+  _globals['_DELETECREDENTIALREQUEST']._serialized_start=1524
+  _globals['_DELETECREDENTIALREQUEST']._serialized_end=1606
+  _globals['_DELETECREDENTIALRESPONSE']._serialized_start=1608
+  _globals['_DELETECREDENTIALRESPONSE']._serialized_end=1678
+  _globals['_ARCHIVECREDENTIALREQUEST']._serialized_start=1680
+  _globals['_ARCHIVECREDENTIALREQUEST']._serialized_end=1763
+  _globals['_ARCHIVECREDENTIALRESPONSE']._serialized_start=1765
+  _globals['_ARCHIVECREDENTIALRESPONSE']._serialized_end=1841
+  _globals['_VALIDATECREDENTIALREQUEST']._serialized_start=1843
+  _globals['_VALIDATECREDENTIALREQUEST']._serialized_end=1927
+  _globals['_VALIDATECREDENTIALRESPONSE']._serialized_start=1929
+  _globals['_VALIDATECREDENTIALRESPONSE']._serialized_end=2016
+  _globals['_VAULTCREDENTIALSERVICE']._serialized_start=2019
+  _globals['_VAULTCREDENTIALSERVICE']._serialized_end=3473
 # @@protoc_insertion_point(module_scope)

@@ -30,7 +30,7 @@ from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior_
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#drover/vault/v1/vault_service.proto\x12\x0f\x64rover.vault.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1c\x64rover/api/v1/metadata.proto\x1a\x1b\x64rover/vault/v1/vault.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a google/protobuf/field_mask.proto\"\xd4\x01\n\x12\x43reateVaultRequest\x12/\n\x0c\x64isplay_name\x18\x01 \x01(\tB\x19\xaa\x8b&\x15\x08\x01\x12\x11\x08\x01\x10\xff\x01\"\n^[^\\x00]*$\x12\\\n\x08metadata\x18\x02 \x03(\x0b\x32\x31.drover.vault.v1.CreateVaultRequest.MetadataEntryB\x17\xaa\x8b&\x13*\x11\x08\x10\x12\x06\x12\x04\x08\x01\x10@\x1a\x05\x12\x03\x10\x80\x04\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"<\n\x13\x43reateVaultResponse\x12%\n\x05vault\x18\x01 \x01(\x0b\x32\x16.drover.vault.v1.Vault\"+\n\x0fGetVaultRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"9\n\x10GetVaultResponse\x12%\n\x05vault\x18\x01 \x01(\x0b\x32\x16.drover.vault.v1.Vault\"\xdc\x01\n\x12UpdateVaultRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x32\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x17\xaa\x8b&\x13\x12\x11\x08\x01\x10\xff\x01\"\n^[^\\x00]*$H\x00\x88\x01\x01\x12.\n\x08metadata\x18\x03 \x01(\x0b\x32\x1c.drover.api.v1.MetadataPatch\x12\x37\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xa2\x8b&\x02@\x01\x42\x0f\n\r_display_name\"<\n\x13UpdateVaultResponse\x12%\n\x05vault\x18\x01 \x01(\x0b\x32\x16.drover.vault.v1.Vault\"s\n\x11ListVaultsRequest\x12\x18\n\x10include_archived\x18\x01 \x01(\x08\x12\x1e\n\x05limit\x18\x02 \x01(\x05\x42\n\xaa\x8b&\x06\x1a\x04\x08\x01\x10\x64H\x00\x88\x01\x01\x12\x11\n\x04page\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\x08\n\x06_limitB\x07\n\x05_page\"`\n\x12ListVaultsResponse\x12$\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x16.drover.vault.v1.Vault\x12\x16\n\tnext_page\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_next_page\".\n\x12\x44\x65leteVaultRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"6\n\x13\x44\x65leteVaultResponse\x12\n\n\x02id\x18\x01 \x01(\t:\x13\x92\x8b&\x0f\n\rvault_deleted\"/\n\x13\x41rchiveVaultRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"=\n\x14\x41rchiveVaultResponse\x12%\n\x05vault\x18\x01 \x01(\x0b\x32\x16.drover.vault.v1.Vault\"F\n\x12\x43heckVaultsRequest\x12\x1b\n\tvault_ids\x18\x01 \x03(\tB\x08\xaa\x8b&\x04\"\x02\x10\x32\x12\x13\n\x0bself_hosted\x18\x02 \x01(\x08\"\x15\n\x13\x43heckVaultsResponse\"v\n\x17PutSessionSecretRequest\x12\x1a\n\nsession_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x1b\n\x0bresource_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\"\n\x05value\x18\x03 \x01(\tB\x13\x80\x01\x01\xe2\x41\x01\x04\xaa\x8b&\x08\x08\x01\x12\x04\x10\x80\x80\x01\"\x1a\n\x18PutSessionSecretResponse\"y\n\x19\x43opySessionSecretsRequest\x12\x1a\n\nsession_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x1d\n\rto_session_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12!\n\x0cresource_ids\x18\x03 \x03(\tB\x0b\xaa\x8b&\x07\"\x05\x08\x01\x10\xfc\x03\"\x1c\n\x1a\x43opySessionSecretsResponse\"G\n\x14\x46orgetSessionRequest\x12\x1a\n\nsession_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x13\n\x0bresource_id\x18\x02 \x01(\t\"\x17\n\x15\x46orgetSessionResponse2\xc1\n\n\x0cVaultService\x12\x95\x01\n\x0b\x43reateVault\x12#.drover.vault.v1.CreateVaultRequest\x1a$.drover.vault.v1.CreateVaultResponse\";\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x16\"\n/v1/vaults:\x01*b\x05vault\x12\x94\x01\n\x08GetVault\x12 .drover.vault.v1.GetVaultRequest\x1a!.drover.vault.v1.GetVaultResponse\"C\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x1e\x12\x15/v1/vaults/{vault_id}b\x05vault\x12\xa0\x01\n\x0bUpdateVault\x12#.drover.vault.v1.UpdateVaultRequest\x1a$.drover.vault.v1.UpdateVaultResponse\"F\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02!\"\x15/v1/vaults/{vault_id}:\x01*b\x05vault\x12\x88\x01\n\nListVaults\x12\".drover.vault.v1.ListVaultsRequest\x1a#.drover.vault.v1.ListVaultsResponse\"1\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/vaults\x12\x96\x01\n\x0b\x44\x65leteVault\x12#.drover.vault.v1.DeleteVaultRequest\x1a$.drover.vault.v1.DeleteVaultResponse\"<\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x17*\x15/v1/vaults/{vault_id}\x12\xa8\x01\n\x0c\x41rchiveVault\x12$.drover.vault.v1.ArchiveVaultRequest\x1a%.drover.vault.v1.ArchiveVaultResponse\"K\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02&\"\x1d/v1/vaults/{vault_id}/archiveb\x05vault\x12X\n\x0b\x43heckVaults\x12#.drover.vault.v1.CheckVaultsRequest\x1a$.drover.vault.v1.CheckVaultsResponse\x12g\n\x10PutSessionSecret\x12(.drover.vault.v1.PutSessionSecretRequest\x1a).drover.vault.v1.PutSessionSecretResponse\x12m\n\x12\x43opySessionSecrets\x12*.drover.vault.v1.CopySessionSecretsRequest\x1a+.drover.vault.v1.CopySessionSecretsResponse\x12^\n\rForgetSession\x12%.drover.vault.v1.ForgetSessionRequest\x1a&.drover.vault.v1.ForgetSessionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#drover/vault/v1/vault_service.proto\x12\x0f\x64rover.vault.v1\x1a\x1f\x64rover/api/v1/annotations.proto\x1a\x1c\x64rover/api/v1/metadata.proto\x1a\x1b\x64rover/vault/v1/vault.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a google/protobuf/field_mask.proto\"\xfb\x01\n\x12\x43reateVaultRequest\x12V\n\x0c\x64isplay_name\x18\x01 \x01(\tB@\xaa\x8b&<\x08\x01\x12\x38\x08\x01\x10\xff\x01\"\n^[^\\x00]*$:%must not contain the character U+0000\x12\\\n\x08metadata\x18\x02 \x03(\x0b\x32\x31.drover.vault.v1.CreateVaultRequest.MetadataEntryB\x17\xaa\x8b&\x13*\x11\x08\x10\x12\x06\x12\x04\x08\x01\x10@\x1a\x05\x12\x03\x10\x80\x04\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"<\n\x13\x43reateVaultResponse\x12%\n\x05vault\x18\x01 \x01(\x0b\x32\x16.drover.vault.v1.Vault\"+\n\x0fGetVaultRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"9\n\x10GetVaultResponse\x12%\n\x05vault\x18\x01 \x01(\x0b\x32\x16.drover.vault.v1.Vault\"\x83\x02\n\x12UpdateVaultRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12Y\n\x0c\x64isplay_name\x18\x02 \x01(\tB>\xaa\x8b&:\x12\x38\x08\x01\x10\xff\x01\"\n^[^\\x00]*$:%must not contain the character U+0000H\x00\x88\x01\x01\x12.\n\x08metadata\x18\x03 \x01(\x0b\x32\x1c.drover.api.v1.MetadataPatch\x12\x37\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xa2\x8b&\x02@\x01\x42\x0f\n\r_display_name\"<\n\x13UpdateVaultResponse\x12%\n\x05vault\x18\x01 \x01(\x0b\x32\x16.drover.vault.v1.Vault\"s\n\x11ListVaultsRequest\x12\x18\n\x10include_archived\x18\x01 \x01(\x08\x12\x1e\n\x05limit\x18\x02 \x01(\x05\x42\n\xaa\x8b&\x06\x1a\x04\x08\x01\x10\x64H\x00\x88\x01\x01\x12\x11\n\x04page\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\x08\n\x06_limitB\x07\n\x05_page\"`\n\x12ListVaultsResponse\x12$\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x16.drover.vault.v1.Vault\x12\x16\n\tnext_page\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_next_page\".\n\x12\x44\x65leteVaultRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"6\n\x13\x44\x65leteVaultResponse\x12\n\n\x02id\x18\x01 \x01(\t:\x13\x92\x8b&\x0f\n\rvault_deleted\"/\n\x13\x41rchiveVaultRequest\x12\x18\n\x08vault_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\"=\n\x14\x41rchiveVaultResponse\x12%\n\x05vault\x18\x01 \x01(\x0b\x32\x16.drover.vault.v1.Vault\"F\n\x12\x43heckVaultsRequest\x12\x1b\n\tvault_ids\x18\x01 \x03(\tB\x08\xaa\x8b&\x04\"\x02\x10\x32\x12\x13\n\x0bself_hosted\x18\x02 \x01(\x08\"\x15\n\x13\x43heckVaultsResponse\"v\n\x17PutSessionSecretRequest\x12\x1a\n\nsession_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x1b\n\x0bresource_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\"\n\x05value\x18\x03 \x01(\tB\x13\x80\x01\x01\xe2\x41\x01\x04\xaa\x8b&\x08\x08\x01\x12\x04\x10\x80\x80\x01\"\x1a\n\x18PutSessionSecretResponse\"y\n\x19\x43opySessionSecretsRequest\x12\x1a\n\nsession_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x1d\n\rto_session_id\x18\x02 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12!\n\x0cresource_ids\x18\x03 \x03(\tB\x0b\xaa\x8b&\x07\"\x05\x08\x01\x10\xfc\x03\"\x1c\n\x1a\x43opySessionSecretsResponse\"G\n\x14\x46orgetSessionRequest\x12\x1a\n\nsession_id\x18\x01 \x01(\tB\x06\xaa\x8b&\x02\x08\x01\x12\x13\n\x0bresource_id\x18\x02 \x01(\t\"\x17\n\x15\x46orgetSessionResponse2\xc1\n\n\x0cVaultService\x12\x95\x01\n\x0b\x43reateVault\x12#.drover.vault.v1.CreateVaultRequest\x1a$.drover.vault.v1.CreateVaultResponse\";\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x16\"\n/v1/vaults:\x01*b\x05vault\x12\x94\x01\n\x08GetVault\x12 .drover.vault.v1.GetVaultRequest\x1a!.drover.vault.v1.GetVaultResponse\"C\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x1e\x12\x15/v1/vaults/{vault_id}b\x05vault\x12\xa0\x01\n\x0bUpdateVault\x12#.drover.vault.v1.UpdateVaultRequest\x1a$.drover.vault.v1.UpdateVaultResponse\"F\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02!\"\x15/v1/vaults/{vault_id}:\x01*b\x05vault\x12\x88\x01\n\nListVaults\x12\".drover.vault.v1.ListVaultsRequest\x1a#.drover.vault.v1.ListVaultsResponse\"1\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/vaults\x12\x96\x01\n\x0b\x44\x65leteVault\x12#.drover.vault.v1.DeleteVaultRequest\x1a$.drover.vault.v1.DeleteVaultResponse\"<\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02\x17*\x15/v1/vaults/{vault_id}\x12\xa8\x01\n\x0c\x41rchiveVault\x12$.drover.vault.v1.ArchiveVaultRequest\x1a%.drover.vault.v1.ArchiveVaultResponse\"K\x8a\x8b&\x1b\n\x19managed-agents-2026-04-01\x82\xd3\xe4\x93\x02&\"\x1d/v1/vaults/{vault_id}/archiveb\x05vault\x12X\n\x0b\x43heckVaults\x12#.drover.vault.v1.CheckVaultsRequest\x1a$.drover.vault.v1.CheckVaultsResponse\x12g\n\x10PutSessionSecret\x12(.drover.vault.v1.PutSessionSecretRequest\x1a).drover.vault.v1.PutSessionSecretResponse\x12m\n\x12\x43opySessionSecrets\x12*.drover.vault.v1.CopySessionSecretsRequest\x1a+.drover.vault.v1.CopySessionSecretsResponse\x12^\n\rForgetSession\x12%.drover.vault.v1.ForgetSessionRequest\x1a&.drover.vault.v1.ForgetSessionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,7 +40,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATEVAULTREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_CREATEVAULTREQUEST_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_CREATEVAULTREQUEST'].fields_by_name['display_name']._loaded_options = None
-  _globals['_CREATEVAULTREQUEST'].fields_by_name['display_name']._serialized_options = b'\252\213&\025\010\001\022\021\010\001\020\377\001\"\n^[^\\x00]*$'
+  _globals['_CREATEVAULTREQUEST'].fields_by_name['display_name']._serialized_options = b'\252\213&<\010\001\0228\010\001\020\377\001\"\n^[^\\x00]*$:%must not contain the character U+0000'
   _globals['_CREATEVAULTREQUEST'].fields_by_name['metadata']._loaded_options = None
   _globals['_CREATEVAULTREQUEST'].fields_by_name['metadata']._serialized_options = b'\252\213&\023*\021\010\020\022\006\022\004\010\001\020@\032\005\022\003\020\200\004'
   _globals['_GETVAULTREQUEST'].fields_by_name['vault_id']._loaded_options = None
@@ -48,7 +48,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UPDATEVAULTREQUEST'].fields_by_name['vault_id']._loaded_options = None
   _globals['_UPDATEVAULTREQUEST'].fields_by_name['vault_id']._serialized_options = b'\252\213&\002\010\001'
   _globals['_UPDATEVAULTREQUEST'].fields_by_name['display_name']._loaded_options = None
-  _globals['_UPDATEVAULTREQUEST'].fields_by_name['display_name']._serialized_options = b'\252\213&\023\022\021\010\001\020\377\001\"\n^[^\\x00]*$'
+  _globals['_UPDATEVAULTREQUEST'].fields_by_name['display_name']._serialized_options = b'\252\213&:\0228\010\001\020\377\001\"\n^[^\\x00]*$:%must not contain the character U+0000'
   _globals['_UPDATEVAULTREQUEST'].fields_by_name['update_mask']._loaded_options = None
   _globals['_UPDATEVAULTREQUEST'].fields_by_name['update_mask']._serialized_options = b'\242\213&\002@\001'
   _globals['_LISTVAULTSREQUEST'].fields_by_name['limit']._loaded_options = None
@@ -88,47 +88,47 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VAULTSERVICE'].methods_by_name['ArchiveVault']._loaded_options = None
   _globals['_VAULTSERVICE'].methods_by_name['ArchiveVault']._serialized_options = b'\212\213&\033\n\031managed-agents-2026-04-01\202\323\344\223\002&\"\035/v1/vaults/{vault_id}/archiveb\005vault'
   _globals['_CREATEVAULTREQUEST']._serialized_start=246
-  _globals['_CREATEVAULTREQUEST']._serialized_end=458
-  _globals['_CREATEVAULTREQUEST_METADATAENTRY']._serialized_start=411
-  _globals['_CREATEVAULTREQUEST_METADATAENTRY']._serialized_end=458
-  _globals['_CREATEVAULTRESPONSE']._serialized_start=460
-  _globals['_CREATEVAULTRESPONSE']._serialized_end=520
-  _globals['_GETVAULTREQUEST']._serialized_start=522
-  _globals['_GETVAULTREQUEST']._serialized_end=565
-  _globals['_GETVAULTRESPONSE']._serialized_start=567
-  _globals['_GETVAULTRESPONSE']._serialized_end=624
-  _globals['_UPDATEVAULTREQUEST']._serialized_start=627
-  _globals['_UPDATEVAULTREQUEST']._serialized_end=847
-  _globals['_UPDATEVAULTRESPONSE']._serialized_start=849
-  _globals['_UPDATEVAULTRESPONSE']._serialized_end=909
-  _globals['_LISTVAULTSREQUEST']._serialized_start=911
-  _globals['_LISTVAULTSREQUEST']._serialized_end=1026
-  _globals['_LISTVAULTSRESPONSE']._serialized_start=1028
-  _globals['_LISTVAULTSRESPONSE']._serialized_end=1124
-  _globals['_DELETEVAULTREQUEST']._serialized_start=1126
-  _globals['_DELETEVAULTREQUEST']._serialized_end=1172
-  _globals['_DELETEVAULTRESPONSE']._serialized_start=1174
-  _globals['_DELETEVAULTRESPONSE']._serialized_end=1228
-  _globals['_ARCHIVEVAULTREQUEST']._serialized_start=1230
-  _globals['_ARCHIVEVAULTREQUEST']._serialized_end=1277
-  _globals['_ARCHIVEVAULTRESPONSE']._serialized_start=1279
-  _globals['_ARCHIVEVAULTRESPONSE']._serialized_end=1340
-  _globals['_CHECKVAULTSREQUEST']._serialized_start=1342
-  _globals['_CHECKVAULTSREQUEST']._serialized_end=1412
-  _globals['_CHECKVAULTSRESPONSE']._serialized_start=1414
-  _globals['_CHECKVAULTSRESPONSE']._serialized_end=1435
-  _globals['_PUTSESSIONSECRETREQUEST']._serialized_start=1437
-  _globals['_PUTSESSIONSECRETREQUEST']._serialized_end=1555
-  _globals['_PUTSESSIONSECRETRESPONSE']._serialized_start=1557
-  _globals['_PUTSESSIONSECRETRESPONSE']._serialized_end=1583
-  _globals['_COPYSESSIONSECRETSREQUEST']._serialized_start=1585
-  _globals['_COPYSESSIONSECRETSREQUEST']._serialized_end=1706
-  _globals['_COPYSESSIONSECRETSRESPONSE']._serialized_start=1708
-  _globals['_COPYSESSIONSECRETSRESPONSE']._serialized_end=1736
-  _globals['_FORGETSESSIONREQUEST']._serialized_start=1738
-  _globals['_FORGETSESSIONREQUEST']._serialized_end=1809
-  _globals['_FORGETSESSIONRESPONSE']._serialized_start=1811
-  _globals['_FORGETSESSIONRESPONSE']._serialized_end=1834
-  _globals['_VAULTSERVICE']._serialized_start=1837
-  _globals['_VAULTSERVICE']._serialized_end=3182
+  _globals['_CREATEVAULTREQUEST']._serialized_end=497
+  _globals['_CREATEVAULTREQUEST_METADATAENTRY']._serialized_start=450
+  _globals['_CREATEVAULTREQUEST_METADATAENTRY']._serialized_end=497
+  _globals['_CREATEVAULTRESPONSE']._serialized_start=499
+  _globals['_CREATEVAULTRESPONSE']._serialized_end=559
+  _globals['_GETVAULTREQUEST']._serialized_start=561
+  _globals['_GETVAULTREQUEST']._serialized_end=604
+  _globals['_GETVAULTRESPONSE']._serialized_start=606
+  _globals['_GETVAULTRESPONSE']._serialized_end=663
+  _globals['_UPDATEVAULTREQUEST']._serialized_start=666
+  _globals['_UPDATEVAULTREQUEST']._serialized_end=925
+  _globals['_UPDATEVAULTRESPONSE']._serialized_start=927
+  _globals['_UPDATEVAULTRESPONSE']._serialized_end=987
+  _globals['_LISTVAULTSREQUEST']._serialized_start=989
+  _globals['_LISTVAULTSREQUEST']._serialized_end=1104
+  _globals['_LISTVAULTSRESPONSE']._serialized_start=1106
+  _globals['_LISTVAULTSRESPONSE']._serialized_end=1202
+  _globals['_DELETEVAULTREQUEST']._serialized_start=1204
+  _globals['_DELETEVAULTREQUEST']._serialized_end=1250
+  _globals['_DELETEVAULTRESPONSE']._serialized_start=1252
+  _globals['_DELETEVAULTRESPONSE']._serialized_end=1306
+  _globals['_ARCHIVEVAULTREQUEST']._serialized_start=1308
+  _globals['_ARCHIVEVAULTREQUEST']._serialized_end=1355
+  _globals['_ARCHIVEVAULTRESPONSE']._serialized_start=1357
+  _globals['_ARCHIVEVAULTRESPONSE']._serialized_end=1418
+  _globals['_CHECKVAULTSREQUEST']._serialized_start=1420
+  _globals['_CHECKVAULTSREQUEST']._serialized_end=1490
+  _globals['_CHECKVAULTSRESPONSE']._serialized_start=1492
+  _globals['_CHECKVAULTSRESPONSE']._serialized_end=1513
+  _globals['_PUTSESSIONSECRETREQUEST']._serialized_start=1515
+  _globals['_PUTSESSIONSECRETREQUEST']._serialized_end=1633
+  _globals['_PUTSESSIONSECRETRESPONSE']._serialized_start=1635
+  _globals['_PUTSESSIONSECRETRESPONSE']._serialized_end=1661
+  _globals['_COPYSESSIONSECRETSREQUEST']._serialized_start=1663
+  _globals['_COPYSESSIONSECRETSREQUEST']._serialized_end=1784
+  _globals['_COPYSESSIONSECRETSRESPONSE']._serialized_start=1786
+  _globals['_COPYSESSIONSECRETSRESPONSE']._serialized_end=1814
+  _globals['_FORGETSESSIONREQUEST']._serialized_start=1816
+  _globals['_FORGETSESSIONREQUEST']._serialized_end=1887
+  _globals['_FORGETSESSIONRESPONSE']._serialized_start=1889
+  _globals['_FORGETSESSIONRESPONSE']._serialized_end=1912
+  _globals['_VAULTSERVICE']._serialized_start=1915
+  _globals['_VAULTSERVICE']._serialized_end=3260
 # @@protoc_insertion_point(module_scope)
