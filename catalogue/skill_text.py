@@ -33,6 +33,8 @@ _UNSEEN: Final = frozenset(("Cc", "Cf", "Cs", "Co"))
 
 Unassigned ones are not among them: they are those that are newer than this Python.
 """
+_JOINERS: Final = "\u200c\u200d"
+"""Persian and Indic words are spelt with them, and some emoji."""
 _MAX_REASON: Final = 160
 _NOTHING: Final = ("", "~", "null", "Null", "NULL")
 _WANTED: Final = ("name", "description")
@@ -66,9 +68,9 @@ def read_skill_text(head: bytes, folder: str) -> SkillText:
             "and single hyphens between them"
         )
     description = " ".join(said.get("description", "").split())
-    if description in _NOTHING:
+    if description.strip(_JOINERS) in _NOTHING:
         raise BadSkillText("the front matter has no description")
-    unseen = next((one for one in description if unicodedata.category(one) in _UNSEEN), None)
+    unseen = next(filter(_is_unseen, description), None)
     if unseen is not None:
         raise BadSkillText(
             f"the description has the character U+{ord(unseen):04X}, and must be of printable text "
@@ -82,6 +84,10 @@ def read_skill_text(head: bytes, folder: str) -> SkillText:
     if _TAG.search(description):
         raise BadSkillText("the description must have no XML tags")
     return SkillText(name, description)
+
+
+def _is_unseen(character: str) -> bool:
+    return unicodedata.category(character) in _UNSEEN and character not in _JOINERS
 
 
 def _front_matter(head: bytes) -> str:

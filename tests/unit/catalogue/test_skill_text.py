@@ -97,6 +97,7 @@ def test_names_are_small_letters_digits_and_hyphens(name: str) -> None:
             )
         ],
         (front('description: "\u200b"'), "the character U+200B"),
+        (front('description: "\u200d\u200c"'), "no description"),
         (front(r'name: "\ud800"', "description: d"), "'\\ud800' must be"),
     ],
 )
@@ -104,7 +105,9 @@ def test_what_is_no_front_matter_is_refused_with_a_reason(text: str | bytes, rea
     assert reason in refusal(text)
 
 
-YAML = st.text("-[]{}:,&*!|>'\"?%#@ \n\tab<\\Uuxfe0d8", max_size=60)
+@pytest.mark.parametrize("text", ["می\u200cکنم", "क्\u200dष", "👩\u200d🔬 counts"])
+def test_descriptions_are_spelt_as_their_language_is(text: str) -> None:
+    assert read_skill_text(front(f"description: {text}").encode(), "sums").description == text
 
 
 YAML = st.text("-[]{}:,&*!|>'\"?%#@ \n\tab<\\Uuxfe0d8", max_size=60)
