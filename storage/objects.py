@@ -54,7 +54,10 @@ class Objects(Protocol):
         ...
 
     def read(self, name: str, size: int) -> AsyncGenerator[bytes, None]:
-        """The first `size` bytes of an object, in pieces, the next one asked for ahead."""
+        """The first `size` bytes of an object, in pieces.
+
+        The next one is asked for ahead where it comes over a network.
+        """
         ...
 
     async def delete(self, name: str) -> None:
@@ -71,8 +74,8 @@ def open_objects(
 ) -> Objects:
     """The store at `file:///directory` or `s3://bucket/prefix`; asks it nothing yet.
 
-    `piece` bounds the memory that each upload and each reading takes; of a bucket it is
-    `SMALLEST_PIECE` at the least. S3's endpoint, region and credentials come from `environment`,
+    `piece` bounds the memory that each upload and each reading takes; of an upload to a bucket it
+    is `SMALLEST_PIECE` at the least. S3's endpoint, region and credentials come from `environment`,
     by their usual names (`AWS_…`). Raises `CannotStartError`.
     """
     parts = urlsplit(url)
@@ -83,7 +86,7 @@ def open_objects(
     if parts.scheme == "s3" and _BUCKET.fullmatch(parts.netloc):
         given = os.environ if environment is None else environment
         prefix = unquote(parts.path).strip("/")
-        return _bucket(parts.netloc, prefix, given, max(piece, SMALLEST_PIECE))
+        return _bucket(parts.netloc, prefix, given, piece)
     raise CannotStartError("a store's URL must be file:///directory or s3://bucket/prefix")
 
 
@@ -134,13 +137,14 @@ class _Objects:
         self._store = store
         self._root = root
         self._size = piece
+        self._part = piece if root is not None else max(piece, SMALLEST_PIECE)
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
         from obstore import put_async
 
         start: list[bytes] = []
         collected = 0
-        while collected < self._size:
+        while collected < self._part:
             try:
                 start.append(await anext(pieces))
             except StopAsyncIteration:
@@ -171,7 +175,7 @@ class _Objects:
                 yield piece
 
         upload = asyncio.ensure_future(
-            put_async(self._store, name, pieces(), chunk_size=self._size, max_concurrency=_AT_ONCE)
+            put_async(self._store, name, pieces(), chunk_size=self._part, max_concurrency=_AT_ONCE)
         )
         try:
             await _answered(asyncio.shield(upload))
@@ -189,11 +193,15 @@ class _Objects:
             for start in starts:
                 if ahead is None:
                     return
-                current, ahead = ahead, None
-                piece = await _answered(current)
-                if start + self._size < size:
-                    ahead = self._piece(name, start + self._size, size)
-                yield bytes(piece)
+                piece = bytes(await _answered(ahead))
+                ahead = None  # which has the piece once more
+                following = start + self._size
+                if self._root is None and following < size:
+                    ahead = self._piece(name, following, size)
+                yield piece
+                del piece
+                if self._root is not None and following < size:
+                    ahead = self._piece(name, following, size)
         finally:
             if ahead is not None:
                 ahead.cancel()

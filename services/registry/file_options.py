@@ -42,6 +42,13 @@ class FileOptions(Settings):
         description="Let uploads be downloaded, too, and not only what sessions made.",
     )
 
+    max_uploads: int = Field(
+        default=64, ge=1, description="Files that may be on their way in at once."
+    )
+    max_downloads: int = Field(
+        default=64, ge=1, description="Files that may be on their way out at once."
+    )
+
     def store(self) -> Objects:
         """Where the bytes lie. Raises `CannotStartError`, which names the setting."""
         url = self.files_url or (self.data_dir.resolve() / "files").as_uri()

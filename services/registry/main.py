@@ -106,7 +106,8 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
     memories = SqlMemories(database, clock)
     add_memory_services(server, stores, memories, versions)
     files = SqlFileStore(database, objects, clock, new_id, settings.limits())
-    server.add(add_FileServiceServicer_to_server, FileRpc(files, clock))
+    served = FileRpc(files, clock, settings.max_uploads, settings.max_downloads)
+    server.add(add_FileServiceServicer_to_server, served)
     add_skill_services(server, skills, objects, SkillLimits(settings.max_skill_bytes))
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     for sweep in (

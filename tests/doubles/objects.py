@@ -20,7 +20,7 @@ class MemoryObjects:
         self.deleted: list[str] = []
         self.failing = ""
         self.fail_after: int | None = None
-        self._piece = piece
+        self.piece = piece
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
         content = bytearray()
@@ -33,11 +33,11 @@ class MemoryObjects:
         self.objects[name] = bytes(content)
 
     async def read(self, name: str, size: int) -> AsyncGenerator[bytes, None]:
-        for start in range(0, size, self._piece):
+        for start in range(0, size, self.piece):
             self._fail()
             if name not in self.objects:
                 raise ObjectGone("it has no such object")
-            yield self.objects[name][start : min(start + self._piece, size)]
+            yield self.objects[name][start : min(start + self.piece, size)]
 
     async def delete(self, name: str) -> None:
         self._fail()

@@ -21,6 +21,7 @@ from services.registry.domain.files.names import Kinds
 from services.registry.domain.files.ports import Copy
 from services.registry.domain.ports import Listing
 from services.registry.rpc.once import is_new, once
+from services.registry.rpc.sending import Turns, messages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -38,12 +39,16 @@ _log = structlog.get_logger("registry.files")
 
 
 class FileRpc(FileServiceServicer):
-    """Serves files, within the calling workspace."""
+    """Serves files, within the calling workspace.
 
-    def __init__(self, files: FileStore, clock: Clock) -> None:
+    So many `uploads` and `downloads` at once; for the house as many again, which wait their turn.
+    """
+
+    def __init__(self, files: FileStore, clock: Clock, uploads: int, downloads: int) -> None:
         self._files = files
         self._clock = clock
         self._kinds = Kinds()
+        self._uploads, self._downloads = Turns(uploads), Turns(downloads)
 
     async def UploadFile(
         self, requests: AsyncIterator[pb.UploadFileRequest], context: Context
@@ -55,7 +60,8 @@ class FileRpc(FileServiceServicer):
         upload = new_upload(first.header, self._kinds)
         call = once(pb.UploadFileResponse, "file")
         pieces = _pieces(requests, upload)
-        file = await self._files.add(current_call().workspace_id, upload, pieces, call)
+        async with self._uploads.of(house=bool(upload.session_id)):
+            file = await self._files.add(current_call().workspace_id, upload, pieces, call)
         if is_new(call, context):
             _log.info(
                 "file_stored",
@@ -112,20 +118,22 @@ class FileRpc(FileServiceServicer):
         opened = await self._files.open(current_call().workspace_id, request.file_id)
         if not opened.file.downloadable:
             raise not_downloadable(request.file_id)
-        yield pb.DownloadFileResponse(file=opened.file)
-        async with aclosing(self._read(opened)) as reading:
-            async for piece in reading:
-                yield pb.DownloadFileResponse(data=piece)
+        async with self._downloads.of(house=False):
+            first = pb.DownloadFileResponse(file=opened.file)
+            async with aclosing(messages(first, self._read(opened))) as sending:
+                async for message in sending:
+                    yield message
 
     async def ReadFile(
         self, request: pb.ReadFileRequest, _context: object
     ) -> AsyncGenerator[pb.ReadFileResponse, None]:
         """The bytes of a file, for the house."""
         opened = await self._files.open(current_call().workspace_id, request.file_id)
-        yield pb.ReadFileResponse(file=opened.file)
-        async with aclosing(self._read(opened)) as reading:
-            async for piece in reading:
-                yield pb.ReadFileResponse(data=piece)
+        async with self._downloads.of(house=True):
+            first = pb.ReadFileResponse(file=opened.file)
+            async with aclosing(messages(first, self._read(opened))) as sending:
+                async for message in sending:
+                    yield message
 
     async def CopyFiles(
         self, request: pb.CopyFilesRequest, _context: object

@@ -102,11 +102,11 @@ def _is_base64(text: str) -> bool:
 
 
 def check_open(state: SessionState) -> None:
-    """Raises ARCHIVED for a session that takes no events any more."""
+    """Raises ARCHIVED for a session that is not to be changed any more."""
     if state.archived_at is not None:
-        raise DroverError(Reason.ARCHIVED, "the session is archived and takes no events")
+        raise DroverError(Reason.ARCHIVED, "the session is archived: create another to go on")
     if state.ended:
-        raise DroverError(Reason.ARCHIVED, "the session is terminated and takes no events")
+        raise DroverError(Reason.ARCHIVED, "the session is terminated: create another to go on")
 
 
 def check_message(state: SessionState, path: str) -> None:

@@ -88,7 +88,7 @@ def _check_kind(use: FileUse, mime_type: str) -> None:
         if not given.startswith("image/"):
             raise refuse(use.path, f"is {given}: an image is an image/… file")
     elif given != _PDF and not given.startswith("text/"):
-        raise refuse(use.path, f"is {given}: a document is a {_PDF} or a text/… file")
+        raise refuse(use.path, f"is {given}: a document is an {_PDF} or a text/… file")
 
 
 def _content(event: event_pb2.Event) -> Sequence[content_pb2.ContentBlock]:

@@ -170,6 +170,7 @@ async def test_bytes_that_the_store_has_lost_or_changed_are_told(
         with pytest.raises(DroverError) as told:
             await read(kept, name)
         assert told.value.reason is Reason.INTERNAL
+        assert name not in told.value.message
 
 
 async def test_two_that_sweep_do_not_hinder_each_other(

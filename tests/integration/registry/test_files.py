@@ -171,8 +171,26 @@ async def test_a_store_that_fails_is_told_and_nothing_is_half_there(
     assert (await refused(reading)).reason is Reason.UNAVAILABLE
 
 
+async def test_a_lost_file_fails_before_it_begins_and_tells_no_name_of_an_object(
+    files: Any, settings: RegistrySettings
+) -> None:
+    made = await upload(files, b"lost", session_id="sesn_1")
+    for place in (settings.data_dir / "files").rglob("obj_*"):
+        place.unlink()
+    for call in (
+        files.DownloadFile(pb.DownloadFileRequest(file_id=made.id)),
+        files.ReadFile(pb.ReadFileRequest(file_id=made.id)),
+    ):
+        with pytest.raises(grpc.RpcError) as raised:
+            await call.read()
+        error = from_rpc_error(raised.value)
+        assert error.reason is Reason.INTERNAL
+        assert error.message == "the store has lost bytes of what was asked for"
+
+
 async def test_a_slow_reader_is_waited_for(memory: MemoryObjects, files: Any) -> None:
     size, taken = 48 * MIB, 0
+    memory.piece = MIB
     made = await upload(files, *[bytes(MIB)] * 48, name="a", session_id="sesn_1")
     counted = memory.read
 
@@ -186,8 +204,58 @@ async def test_a_slow_reader_is_waited_for(memory: MemoryObjects, files: Any) ->
     read = 0
     async for message in files.DownloadFile(pb.DownloadFileRequest(file_id=made.id)):
         read += len(message.data)
-        assert taken - read <= 16 * MIB
+        assert taken - read <= 3 * MIB
     assert read == size
+
+
+class TestTransfersAtOnce:
+    @pytest.fixture
+    def settings(self, settings: RegistrySettings) -> RegistrySettings:
+        return settings.model_copy(update={"max_uploads": 1, "max_downloads": 1})
+
+    async def test_those_over_the_bound_are_refused_at_once_but_for_the_house(
+        self, files: Any
+    ) -> None:
+        made = await upload(files, *[bytes(MIB)] * 8, session_id="sesn_1")
+        asked = pb.DownloadFileRequest(file_id=made.id)
+        slow = files.DownloadFile(asked)
+        await slow.read()
+        error = await refused(files.DownloadFile(asked).read())
+        assert (error.reason, error.retry_after) == (Reason.RESOURCE_EXHAUSTED, 1)
+        house = await content(files.ReadFile(pb.ReadFileRequest(file_id=made.id)))
+        assert house == (made, bytes(8 * MIB))
+        slow.cancel()
+
+        async def freed() -> bool:
+            try:
+                return await content(files.DownloadFile(asked)) == house
+            except grpc.RpcError:
+                return False
+
+        async with asyncio.timeout(10):
+            while not await freed():
+                pass
+
+    async def test_uploads_are_bounded_in_the_same_way(self, files: Any) -> None:
+        going, ended = asyncio.Event(), asyncio.Event()
+
+        async def slow() -> AsyncIterator[pb.UploadFileRequest]:
+            header, *rest = parts(*[bytes(MIB)] * 8)
+            for part in (header, *rest[:-1]):
+                yield part
+            going.set()
+            await ended.wait()
+            yield rest[-1]
+
+        first = files.UploadFile(slow())
+        async with asyncio.timeout(10):
+            await going.wait()
+        error = await refused(files.UploadFile(parts(b"x")))
+        assert (error.reason, error.retry_after) == (Reason.RESOURCE_EXHAUSTED, 1)
+        await upload(files, b"x", session_id="sesn_1")
+        ended.set()
+        await first
+        await upload(files, b"x")
 
 
 async def test_sessions_are_given_copies_and_lose_all_their_files(files: Any) -> None:
@@ -199,6 +267,8 @@ async def test_sessions_are_given_copies_and_lose_all_their_files(files: Any) ->
     assert (copy.id, copy.scope.id, copy.downloadable) == ("file_01copy", "sesn_1", False)
     assert list((await files.CopyFiles(wanted)).files) == [copy]
     scoped = pb.ListFilesRequest(scope_id="sesn_1")
+    nowhere = await refused(files.ListFiles(pb.ListFilesRequest(scope_id="")))
+    assert nowhere.message == "scope_id: at least 1 character is required"
     assert (await files.ListFiles(scoped)).data == [copy]
     with call_context(CallContext(workspace_id="wrkspc_other")):
         assert (await files.ListFiles(scoped)).data == []

@@ -238,7 +238,9 @@ def test_an_archived_session_takes_no_events():
     world = World()
     world.archive()
     for event in (message(), interrupt(), confirmation("c1"), custom_result("c1")):
-        assert refused(world, event).reason is Reason.ARCHIVED
+        error = refused(world, event)
+        assert error.reason is Reason.ARCHIVED
+        assert error.message == "the session is archived: create another to go on"
 
 
 def test_a_terminated_session_takes_no_events():

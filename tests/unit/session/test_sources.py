@@ -77,6 +77,8 @@ def test_a_file_of_a_kind_that_fits_is_taken(kind, mime_type):
 def test_a_file_of_another_kind_is_refused_by_path(kind, mime_type):
     error = refused(kind, file_pb2.File(id="file_1", mime_type=mime_type))
     assert error.reason is Reason.INVALID_ARGUMENT
+    taken = {"image": "an image is an image/…", "document": "a document is an application/pdf or"}
+    assert taken[kind] in error.message
 
 
 def test_a_file_that_is_not_there_is_not_found_by_path():

@@ -61,7 +61,7 @@ class FileStore(Protocol):
         ...
 
     def read(self, workspace_id: str, opened: Opened) -> AsyncGenerator[bytes, None]:
-        """The bytes of an opened file, in pieces of at most 1 MiB.
+        """The bytes of an opened file, in pieces of at most 256 KiB.
 
         Raises as `open` when they have gone since, UNAVAILABLE, and INTERNAL when they are not
         those that were stored.

@@ -18,6 +18,7 @@ from drover.skill.v1.skill_version_service_pb2_grpc import SkillVersionServiceSe
 from services.registry.domain.ports import Listing
 from services.registry.domain.skills.skill import new_version
 from services.registry.rpc.once import is_new, once
+from services.registry.rpc.sending import messages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -116,12 +117,12 @@ class SkillVersionRpc(SkillVersionServiceServicer):
         """The archive of a version."""
         workspace_id, skill_id = current_call().workspace_id, request.skill_id
         version, archive = await self._store.version(workspace_id, skill_id, request.version)
-        yield pb.DownloadSkillVersionResponse(version=version)
         reading = self._objects.read(archive.name, archive.size, version.sha256)
+        first = pb.DownloadSkillVersionResponse(version=version)
         try:
-            async with aclosing(reading) as pieces:
-                async for piece in pieces:
-                    yield pb.DownloadSkillVersionResponse(data=piece)
+            async with aclosing(messages(first, reading)) as sending:
+                async for message in sending:
+                    yield message
         except DroverError as error:
             if error.reason is Reason.INTERNAL:  # it may have been deleted meanwhile
                 await self._store.version(workspace_id, skill_id, version.id)

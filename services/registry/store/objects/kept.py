@@ -41,7 +41,7 @@ goes on with it, though its client is gone.
 """
 SWEEP_SECONDS: Final = 30.0
 
-_MESSAGE: Final = 1024 * 1024
+_MESSAGE: Final = 256 * 1024  # what gRPC holds of a reading is a few of these
 _AT_ONCE: Final = 100
 _MOST_FAILURES: Final = 3
 _AWAY_SECONDS: Final = 5.0
@@ -111,7 +111,7 @@ class KeptObjects:
         self._awake.set()
 
     async def read(self, name: str, size: int, sha256: str) -> AsyncGenerator[bytes, None]:
-        """An object of `size` bytes, in pieces of at most 1 MiB. It stays until it was read.
+        """An object of `size` bytes, in pieces of at most 256 KiB. It stays until it was read.
 
         Raises UNAVAILABLE while the store is away, and INTERNAL for what is not there as a whole,
         or is not what was stored: behind its last piece, if by nothing but the digest.
@@ -136,9 +136,9 @@ class KeptObjects:
                 del self._reading[name]
                 self._awake.set()
         if left:
-            raise DroverError(Reason.INTERNAL, f"the store has lost bytes of {name}")
+            raise _broken("the store has lost bytes", name)
         if digest.hexdigest() != sha256:
-            raise DroverError(Reason.INTERNAL, f"the store has other bytes of {name}")
+            raise _broken("the store has other bytes", name)
 
     async def run(self) -> None:
         """Deletes what nothing refers to, until it is cancelled."""
@@ -208,6 +208,12 @@ class KeptObjects:
 
 def _forget(names: Sequence[str], connection: Connection) -> None:
     connection.execute(delete(OBJECTS).where(_O.name.in_(names)))
+
+
+def _broken(what: str, name: str) -> DroverError:
+    """INTERNAL for a broken object, whose name is the operator's to know."""
+    _log.error("object_broken", object=name, reason=what)
+    return DroverError(Reason.INTERNAL, f"{what} of what was asked for")
 
 
 def _refuse(error: ObjectsAway) -> NoReturn:
