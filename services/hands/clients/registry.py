@@ -16,6 +16,7 @@ from drover.file.v1 import file_service_pb2 as files
 from drover.file.v1.file_service_pb2_grpc import FileServiceStub
 from drover.skill.v1 import skill_version_service_pb2 as skills
 from drover.skill.v1.skill_version_service_pb2_grpc import SkillVersionServiceStub
+from services.hands.clients.ended import Ended
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -103,10 +104,11 @@ class RegistryClient:
         with _for(workspace_id):
             seconds = _UPLOAD_SECONDS + size / _SLOWEST
             call = self._files.UploadFile(parts(), timeout=seconds)
+        ended = Ended(call)
         try:
             return (await call).file
         except grpc.RpcError as error:
-            raise from_rpc_error(error, _WHO) from error
+            raise from_rpc_error(ended.error(error), _WHO) from error
         except asyncio.CancelledError:
             if failure:
                 raise failure[0] from None
