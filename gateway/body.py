@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Final, Self
 
 from chassis.errors import DroverError, Reason
@@ -11,8 +12,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 IDLE_SECONDS: Final = 30.0
-"""How long a client may pause within a request's body."""
+"""How long a client may pause within a request's body, and take for the next `_LEAST` of it."""
 
+_LEAST: Final = 16 * 1024
 _MIB: Final = 1024 * 1024
 
 
@@ -51,14 +53,15 @@ def check_head(request: Request, limit: int, told: int) -> None:
 class Pieces:
     """The body of a request as it comes; nothing more is taken in while a piece is dealt with.
 
-    Raises DEADLINE_EXCEEDED when nothing comes for `idle_seconds` while it is waited for, and
-    CANCELLED when the client goes away.
+    Raises DEADLINE_EXCEEDED when it was waited for for `idle_seconds` and less than 16 KiB, or the
+    rest, have come meanwhile, and CANCELLED when the client goes away.
     """
 
     def __init__(self, request: Request, idle_seconds: float = IDLE_SECONDS) -> None:
         self._request = request
         self._idle_seconds = idle_seconds
         self._more = True
+        self._patience, self._came = idle_seconds, 0
 
     def __aiter__(self) -> Self:
         return self
@@ -66,8 +69,9 @@ class Pieces:
     async def __anext__(self) -> bytes:
         """The next piece, which is never empty."""
         while self._more:
+            began = time.monotonic()
             try:
-                async with asyncio.timeout(self._idle_seconds):
+                async with asyncio.timeout(self._patience):
                     message = await self._request.receive()
             except TimeoutError:
                 raise DroverError(
@@ -76,7 +80,11 @@ class Pieces:
             if message["type"] == "http.disconnect":
                 raise DroverError(Reason.CANCELLED, "the client went away")
             self._more = message.get("more_body", False)
+            self._patience -= time.monotonic() - began
             if body := message.get("body", b""):
+                self._came += len(body)
+                if self._came >= _LEAST:
+                    self._patience, self._came = self._idle_seconds, 0
                 return bytes(body)
         raise StopAsyncIteration
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
+    from gateway.room import Room
     from gateway.transcode.routes import Route
     from gateway.transfer import Download, Receiving
     from gateway.wire import Wire
@@ -75,34 +76,45 @@ def content_of(route: Route) -> Content:
 
 
 class DownloadEndpoint:
-    """Serves one download. A reader that takes nothing for `stall_seconds` is given up."""
+    """Serves one download, while there is `room` for it.
 
-    def __init__(self, route: Route, call: Download, stall_seconds: float) -> None:
+    A reader that takes less than some 64 KiB in `stall_seconds` is given up.
+    """
+
+    def __init__(self, route: Route, call: Download, room: Room, stall_seconds: float) -> None:
         self._route = route
         self._call = call
+        self._room = room
         self._stall_seconds = stall_seconds
         self._headers = content_of(route).headers
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> FileResponse:
         """The response, once there is something to send. Raises `DroverError`."""
         query = request.scope["query_string"]
-        receiving = self._call(self._route.request.decode(path, query, request.headers, b""))
+        message = self._route.request.decode(path, query, request.headers, b"")
+        self._room.enter()
+        receiving = self._call(message)
         try:
             headers = self._headers(_metadata(await receiving.read()))
         except BaseException:
             receiving.cancel()
+            self._room.leave()
             raise
-        return FileResponse(headers, receiving, self._stall_seconds)
+        return FileResponse(headers, receiving, self._room, self._stall_seconds)
 
 
 class FileResponse:
-    """Writes what is received. What breaks midway cuts the connection: it must not look whole."""
+    """Writes what is received, and leaves the room.
+
+    What breaks midway cuts the connection: it must not look whole.
+    """
 
     def __init__(
-        self, headers: Mapping[str, str], receiving: Receiving, stall_seconds: float
+        self, headers: Mapping[str, str], receiving: Receiving, room: Room, stall_seconds: float
     ) -> None:
         self._headers = {**headers, **_INERT}
         self._receiving = receiving
+        self._room = room
         self._stall_seconds = stall_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,6 +133,7 @@ class FileResponse:
                 pass
         finally:
             self._receiving.cancel()
+            self._room.leave()
 
     async def _write(self, wire: Wire, send: Send) -> bytes:
         """Writes all but the last bytes, which are held until it is known that all is well."""
@@ -141,11 +154,12 @@ class FileResponse:
         return held
 
     async def _send(self, send: Send, data: bytes, *, more: bool) -> None:
+        # A send waits until the connection has taken all but 64 KiB, and then all but 16.
         try:
             async with asyncio.timeout(self._stall_seconds):
                 await send({"type": "http.response.body", "body": data, "more_body": more})
         except TimeoutError:
-            raise _CutError("its reader takes nothing") from None
+            raise _CutError("its reader takes next to nothing") from None
 
 
 class _CutError(Exception):

@@ -20,6 +20,7 @@ from gateway.auth import ApiKeys, HostNames, key_file
 from gateway.downloads import DownloadEndpoint
 from gateway.fanout import Fanout
 from gateway.idempotency import RequestKeys
+from gateway.room import Room
 from gateway.server import HttpServer
 from gateway.services import SERVED, addresses, reads
 from gateway.settings import GatewaySettings
@@ -72,17 +73,21 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
         ids=new_id,
     )
     keys = RequestKeys(token)
+    uploads, downloads = Room(settings.max_uploads), Room(settings.max_downloads)
 
     def endpoint_of(route: Route) -> Endpoint:
         method = route.method
         if route.kind is Kind.EVENTS:
             return streams.endpoint(route, upstream.stream(method))
         if route.kind is Kind.DOWNLOAD:
-            return DownloadEndpoint(route, upstream.download(method), settings.stall_seconds)
+            return DownloadEndpoint(
+                route, upstream.download(method), downloads, settings.stall_seconds
+            )
         encoder, most = contract.encoders.of(route.answer), settings.max_body_bytes
         if (form := route.form) is not None:
             bounds = _skill(settings) if form.many else Bounds(settings.max_file_bytes)
-            return UploadEndpoint(route, form, upstream.upload(method), encoder, bounds)
+            call = upstream.upload(method)
+            return UploadEndpoint(route, form, call, encoder, bounds, room=uploads)
         return UnaryEndpoint(route, upstream.unary(method), encoder, most, keys=keys, clock=clock)
 
     router: Router[Served] = Router()

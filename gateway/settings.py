@@ -31,7 +31,9 @@ class GatewaySettings(Settings):
         default=15.0, gt=0, description="Silence on a stream before a keep-alive comment."
     )
     stall_seconds: float = Field(
-        default=60.0, gt=0, description="How long a stream's reader may not read at all."
+        default=60.0,
+        gt=0,
+        description="How long a stream's reader may not read, and a file's hardly so.",
     )
     resume_seconds: float = Field(
         default=30.0, ge=0, description="How long a stream outlives the session service."
@@ -53,6 +55,13 @@ class GatewaySettings(Settings):
         ge=1024,
         le=64 * 1024 * 1024,
         description="Bytes of a skill at most, unpacked; as the registry has it.",
+    )
+
+    max_uploads: int = Field(
+        default=64, ge=1, description="Uploads that may be on their way at once."
+    )
+    max_downloads: int = Field(
+        default=64, ge=1, description="Downloads that may be on their way at once."
     )
 
     @field_validator("allowed_hosts", mode="before")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
     from starlette.requests import Request
 
+    from gateway.room import Room
     from gateway.transcode.encode import ObjectEncoder
     from gateway.transcode.form import Form
     from gateway.transcode.routes import Route
@@ -46,22 +47,34 @@ class Bounds:
 
 
 class UploadEndpoint:
-    """Serves one upload: each piece goes on before the next is read.
+    """Serves one upload, while there is `room` for it: each piece goes on before the next is read.
 
     What is refused, broken off or not sent in time leaves nothing: the RPC is cancelled.
     """
 
     def __init__(
-        self, route: Route, form: Form, call: Upload, encoder: ObjectEncoder, bounds: Bounds
+        self,
+        route: Route,
+        form: Form,
+        call: Upload,
+        encoder: ObjectEncoder,
+        bounds: Bounds,
+        *,
+        room: Room,
     ) -> None:
         self._route = route
         self._form = form
         self._call = call
         self._encoder = encoder
         self._bounds = bounds
+        self._room = room
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Response:
         """The answer. Raises `DroverError`."""
+        with self._room:
+            return await self._serve(request, path)
+
+    async def _serve(self, request: Request, path: Mapping[str, str]) -> Response:
         sending: Sending | None = None
         try:
             async with aclosing(self._messages(request, path)) as messages:

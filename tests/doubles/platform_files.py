@@ -66,13 +66,14 @@ class Transfers(Asked):
 
 
 class Files(Transfers, file_service_pb2_grpc.FileServiceServicer):
-    """`content` are the bytes of every file, written in pieces; `cut` fails behind them."""
+    """`content` are the bytes of every file, written in pieces, `sent` how many; `cut` fails."""
 
     def __init__(self) -> None:
         super().__init__()
         self.file = file(size_bytes=7)
         self.content: tuple[bytes, ...] = (b"con", b"tent")
         self.cut: Exception | None = None
+        self.sent = 0
 
     async def UploadFile(self, requests, context):
         taken = await self._take(requests)
@@ -100,6 +101,7 @@ class Files(Transfers, file_service_pb2_grpc.FileServiceServicer):
             yield files_pb.DownloadFileResponse(file=self.file)
             for piece in self.content:
                 yield files_pb.DownloadFileResponse(data=piece)
+                self.sent += len(piece)
             if self.cut is not None:
                 raise self.cut
             whole = True

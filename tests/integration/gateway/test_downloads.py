@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import suppress
 from typing import Any
 
 import anthropic
@@ -15,6 +17,20 @@ from tests.integration.gateway.conftest import KEY, Gateway
 
 MIB = 1024 * 1024
 CONTENT = "/v1/files/file_1/content"
+
+
+async def begin(gateway: Gateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A download that has begun, of whose content next to nothing is taken."""
+    host, port = gateway.url.removeprefix("http://").split(":")
+    small = socket.socket()
+    small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    small.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(small, (host, int(port)))
+    reader, writer = await asyncio.open_connection(sock=small, limit=1024)
+    head = f"GET {CONTENT} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {KEY}\r\n\r\n"
+    writer.write(head.encode())
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+    return reader, writer
 
 
 async def test_a_file_comes_whole_and_is_only_ever_saved(gateway: Gateway) -> None:
@@ -92,24 +108,58 @@ class TestReaders:
     def gateway_settings(self) -> dict[str, Any]:
         return {"stall_seconds": 0.2}
 
-    @pytest.mark.parametrize("leaves", [True, False])
-    async def test_one_that_takes_nothing_is_given_up(
-        self,
-        gateway: Gateway,
-        leaves: bool,
+    @pytest.mark.parametrize("does", ["leaves", "waits", "sips"])
+    async def test_one_that_takes_next_to_nothing_is_given_up(
+        self, gateway: Gateway, does: str
     ) -> None:
         files = gateway.platform.files
         files.content = (bytes(MIB),) * 32
         files.file.size_bytes = 32 * MIB
-        host, port = gateway.url.removeprefix("http://").split(":")
-        reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
-        head = f"GET {CONTENT} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {KEY}\r\n\r\n"
-        writer.write(head.encode())
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-        if leaves:
+        reader, writer = await begin(gateway)
+        if does == "leaves":
             writer.close()
+        if does == "sips":
+            while not files.broken:
+                await reader.readexactly(100)
+                with suppress(TimeoutError):
+                    await files.until(lambda: files.broken == 1, 0.02)
         await files.until(lambda: files.broken == 1)
         writer.close()
+
+    async def test_one_that_waits_has_next_to_nothing_held_for_it(self, gateway: Gateway) -> None:
+        files = gateway.platform.files
+        files.content = (bytes(MIB // 4),) * 128
+        files.file.size_bytes = 32 * MIB
+        _, writer = await begin(gateway)
+        await files.until(lambda: files.broken == 1)
+        assert files.sent <= 6 * MIB  # some 4 of it may be in the system
+        writer.close()
+
+
+class TestAtOnce:
+    @pytest.fixture
+    def gateway_settings(self) -> dict[str, Any]:
+        return {"max_downloads": 1}
+
+    async def test_more_than_there_is_room_for_are_told_to_come_again(
+        self, gateway: Gateway
+    ) -> None:
+        files = gateway.platform.files
+        files.content, files.file.size_bytes = (bytes(MIB),) * 32, 32 * MIB
+        _, writer = await begin(gateway)
+        crowded = await gateway.http.get(CONTENT)
+        assert crowded.status_code == 529
+        assert crowded.headers["retry-after"] == "1"
+        writer.close()
+        await files.until(lambda: files.broken == 1)
+        files.content, files.file.size_bytes = (b"x",), 1
+        async with asyncio.timeout(10):
+            while (again := await gateway.http.get(CONTENT)).status_code == 529:
+                pass
+        assert again.content == b"x"
+        for failure in range(3):
+            files.failure = DroverError(Reason.NOT_FOUND, f"no {failure}")
+            assert (await gateway.http.get(CONTENT)).status_code == 404
 
 
 async def test_a_description_tells_forms_and_files_from_json(gateway: Gateway) -> None:

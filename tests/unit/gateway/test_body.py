@@ -30,6 +30,17 @@ def request(chunks: Iterable[bytes]) -> Request:
     return Request({"type": "http", "method": "POST", "headers": []}, receive)
 
 
+async def test_a_body_that_trickles_is_not_waited_for_either() -> None:
+    async def trickle() -> Message:
+        await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    slow = Request({"type": "http", "method": "POST", "headers": []}, trickle)
+    with pytest.raises(DroverError) as refused:
+        await read_body(slow, 15_000, idle_seconds=0.02)
+    assert refused.value.reason is Reason.DEADLINE_EXCEEDED
+
+
 async def test_a_body_that_stops_half_way_is_not_waited_for_without_end() -> None:
     with pytest.raises(DroverError) as refused:
         await read_body(request([b"{"]), 10, idle_seconds=0.01)

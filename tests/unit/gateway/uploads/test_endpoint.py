@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from chassis.errors import DroverError, Reason
 from drover.file.v1.file_service_pb2 import UploadFileRequest, UploadFileResponse
+from gateway.room import Room
 from gateway.services import SERVED
 from gateway.transcode.routes import Contract, Kind
 from gateway.uploads.endpoint import Bounds, UploadEndpoint
@@ -80,7 +81,9 @@ class Client:
 def endpoint(taking: Any, *, idle_seconds: float = 30.0) -> UploadEndpoint:
     assert ROUTE.form is not None
     encoder = CONTRACT.encoders.of(ROUTE.answer)
-    return UploadEndpoint(ROUTE, ROUTE.form, taking, encoder, Bounds(1_000_000, idle_seconds))
+    return UploadEndpoint(
+        ROUTE, ROUTE.form, taking, encoder, Bounds(1_000_000, idle_seconds), room=Room(1)
+    )
 
 
 async def test_nothing_more_is_read_of_a_client_while_the_service_takes_nothing() -> None:
