@@ -130,7 +130,7 @@ class Custody:
         What it gave away is another's, and stays. Raises `OSError` and `DroverError`.
         """
         if hand is None:
-            wanted = self._workspaces.addresses(session_id)
+            wanted = await self._workspaces.addresses(session_id)
         else:
             wanted = [address(session_id, hand)]
         for where in wanted:
@@ -141,7 +141,7 @@ class Custody:
 
     async def addresses(self, session_id: str) -> set[str]:
         """Where a session has workspaces on this machine."""
-        return {*await asyncio.to_thread(self._workspaces.addresses, session_id)}
+        return {*await self._workspaces.addresses(session_id)}
 
     async def _is_new(self, handover: HandOver) -> bool:
         return await self._handovers.find(handover.session_id, handover.hand) != handover

@@ -88,10 +88,9 @@ class Workspaces:
         spare.root.rename(root)
         return Volume(root, spare.owner)
 
-    def addresses(self, session_id: str) -> list[str]:
+    async def addresses(self, session_id: str) -> list[str]:
         """Where a session has volumes: those of its hands, named or not."""
-        names = [path.name for path in self._sessions.glob(f"{session_id}@*")]
-        return [session_id, *names] if self.find(session_id) is not None else names
+        return await asyncio.to_thread(self._addresses, session_id)
 
     async def move(self, where: str, to: str) -> None:
         """Gives a volume another address, durably, if it is not there yet. Raises `OSError`.
@@ -138,6 +137,10 @@ class Workspaces:
             raise OSError(msg)
         if volume.owner is not None:
             self._owners.discard(volume.owner)
+
+    def _addresses(self, session_id: str) -> list[str]:
+        names = [path.name for path in self._sessions.glob(f"{session_id}@*")]
+        return [session_id, *names] if self.find(session_id) is not None else names
 
     def _start(self) -> None:
         _delete(self._spares)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from services.hands.backends.port import BackendUnavailable, Volume
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from services.hands.backends.port import SandboxSpec
     from tests.simulation.disk import Disk
     from tests.simulation.loop import Life
@@ -210,7 +212,10 @@ class Workspaces:
     def find(self, session_id: str) -> Volume | None:
         return self._volumes.get(session_id)
 
-    async def make(self, session_id: str) -> Volume:
+    async def complete(self, _volume: Volume, _stores: Collection[str] = ()) -> None:
+        """No volume lacks anything."""
+
+    async def make(self, session_id: str, _stores: Collection[str] = ()) -> Volume:
         await asyncio.sleep(0.001)
         return self._volumes.setdefault(session_id, Volume(Path(session_id), None))
 
@@ -223,7 +228,7 @@ class Workspaces:
         self._volumes[session_id] = spare
         return spare
 
-    def addresses(self, session_id: str) -> list[str]:
+    async def addresses(self, session_id: str) -> list[str]:
         return [session_id] if session_id in self._volumes else []
 
     async def purge(self, session_id: str) -> None:
