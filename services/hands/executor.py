@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
@@ -221,7 +222,9 @@ class Executor:
                 await self._outside.end(session_id)
         if not purge:  # last: the caller may not wait so long
             if name is None:
-                left |= await self._custody.addresses(session_id)
+                # Without descriptors those that no hand of this process had are left for later.
+                with suppress(OSError):
+                    left |= await self._custody.addresses(session_id)
             await self._pool.leave(left)
         self.prune()
 
