@@ -27,8 +27,10 @@ _NO_SECRETS = {
     "drover.vault.v1.NewOauthRefresh.token_endpoint",
     "drover.vault.v1.EnvironmentVariableAuth.secret_name",
     "drover.vault.v1.NewEnvironmentVariable.secret_name",
+    "drover.memory.v1.ApiActor.api_key_id",
+    "drover.memory.v1.ListMemoryVersionsRequest.api_key_id",
 }
-"""Where a secret is sent, and what a variable is called."""
+"""Where a secret is sent, what a variable is called, and what an API key is told by."""
 
 _ISSUED = {
     "drover.environment.v1.EnvironmentKey.key",
