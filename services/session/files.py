@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from chassis.errors import DroverError, Reason
+from services.session import outstanding
 from services.session.domain.session import MICROS
 
 if TYPE_CHECKING:
@@ -16,15 +17,8 @@ if TYPE_CHECKING:
     from services.session.domain.session import SessionRef
 
 _BATCH: Final = 20
-_EVERY_SECONDS: Final = 5.0
-_AWAY_SECONDS: Final = 1.0
-"""For how long a registry that does not answer is left alone: all of it goes soon after it is back.
-"""
-_AWAY: Final = frozenset({Reason.UNAVAILABLE, Reason.DEADLINE_EXCEEDED})
 _LEASE_MICROS: Final = 60_000_000
 """For so long a batch is this process's alone. Files that are deleted twice are gone once."""
-_FIRST_DELAY: Final = 1_000_000
-_LONGEST_DELAY: Final = 60_000_000
 
 _log = structlog.get_logger("session.files")
 
@@ -61,19 +55,12 @@ class FileReleases:
     async def run(self) -> None:
         """Works until cancelled. What it has leased then comes due again before long."""
         while True:
-            pause = _EVERY_SECONDS
+            away = False
             try:
-                if not await self.release_due():
-                    pause = _AWAY_SECONDS
+                away = not await self.release_due()
             except DroverError as error:
                 _log.warning("file_releases_failed", reason=error.reason, message=error.message)
-            try:
-                async with asyncio.timeout(pause):
-                    await self._due.wait()
-            except TimeoutError:
-                continue
-            finally:
-                self._due.clear()
+            await outstanding.pause(self._due, away=away)
 
     async def release_due(self) -> bool:
         """Deletes every file whose time has come; false while the registry does not answer.
@@ -86,15 +73,15 @@ class FileReleases:
             later: list[tuple[int, int]] = []
             for release in due:
                 reason = None if away else await self._try(release)
-                away = away or reason in _AWAY
+                away = away or reason in outstanding.AWAY
                 if away:
-                    later.append((release.id, round(_AWAY_SECONDS * MICROS)))
+                    later.append((release.id, round(outstanding.AWAY_SECONDS * MICROS)))
                 elif reason is not None:
-                    later.append((release.id, _delay(release)))
+                    later.append((release.id, outstanding.delay(release.attempts)))
                 else:
                     done.append(release.id)
             await self._note(done, later)
-            self._away_until = now() + 2 * _AWAY_SECONDS if away else 0.0
+            self._away_until = now() + 2 * outstanding.AWAY_SECONDS if away else 0.0
         return now() >= self._away_until
 
     async def _lease(self) -> list[FileRelease]:
@@ -130,7 +117,3 @@ class FileReleases:
                 tx.postpone_file_release(release_id, delay)
 
         await self._store.write(write)
-
-
-def _delay(release: FileRelease) -> int:
-    return min(_FIRST_DELAY << min(release.attempts, 10), _LONGEST_DELAY)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from chassis.errors import DroverError, Reason
+from services.session import outstanding
 from services.session.domain.session import MICROS
 
 if TYPE_CHECKING:
@@ -19,15 +20,8 @@ if TYPE_CHECKING:
     from services.session.domain.session import SessionRef
 
 _BATCH: Final = 10
-_EVERY_SECONDS: Final = 5.0
-_AWAY_SECONDS: Final = 1.0
-"""For how long hands that do not answer are left alone: nothing is wrong with what they were asked
-for, so all of it goes soon after they are back."""
-_AWAY: Final = frozenset({Reason.UNAVAILABLE, Reason.DEADLINE_EXCEEDED})
 _LEASE_MICROS: Final = 15_000_000
 """For so long a batch is this process's alone. A hand that is released twice suffers no harm."""
-_FIRST_DELAY: Final = 1_000_000
-_LONGEST_DELAY: Final = 60_000_000
 
 _log = structlog.get_logger("session.hands")
 
@@ -90,19 +84,12 @@ class HandReleases:
 
     async def _look(self) -> None:
         """Does what is due, then waits until there may be more."""
-        pause = _EVERY_SECONDS
+        away = False
         try:
-            if not await self.release_due():
-                pause = _AWAY_SECONDS
+            away = not await self.release_due()
         except DroverError as error:
             _log.warning("releases_failed", reason=error.reason, message=error.message)
-        try:
-            async with asyncio.timeout(pause):
-                await self._due.wait()
-        except TimeoutError:
-            return
-        finally:
-            self._due.clear()
+        await outstanding.pause(self._due, away=away)
 
     async def release_due(self) -> bool:
         """Releases every hand whose time has come; false while the hands do not answer.
@@ -114,8 +101,8 @@ class HandReleases:
             for place, release in enumerate(releases):
                 if not await self._release(release):
                     # They are due as before: who waits for the whole batch would wait in vain.
-                    await self._postpone(releases[place:], round(_AWAY_SECONDS * MICROS))
-                    self._away_until = now() + 2 * _AWAY_SECONDS
+                    await self._postpone(releases[place:], round(outstanding.AWAY_SECONDS * MICROS))
+                    self._away_until = now() + 2 * outstanding.AWAY_SECONDS
                     return False
                 self._away_until = 0.0
         return now() >= self._away_until
@@ -142,12 +129,12 @@ class HandReleases:
         except DroverError as error:
             if error.reason is not Reason.NOT_FOUND:
                 _log.info("release_failed", session_id=release.ref.session_id, reason=error.reason)
-                if error.reason in _AWAY:
+                if error.reason in outstanding.AWAY:
                     return False
-                await self._postpone([release], _delay(release))
+                await self._postpone([release], outstanding.delay(release.attempts))
                 return True
         if not forgotten:  # to release a hand once more does no harm
-            await self._postpone([release], _delay(release))
+            await self._postpone([release], outstanding.delay(release.attempts))
             return True
         await self._finish(release)
         return True
@@ -182,7 +169,3 @@ class HandReleases:
         await self._store.write(write)
         for release in releases:
             del self._leased[release.id]
-
-
-def _delay(release: HandRelease) -> int:
-    return min(_FIRST_DELAY << min(release.attempts, 10), _LONGEST_DELAY)
