@@ -9,15 +9,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from cli.doctor import (
-    checkpoints,
     cluster,
     databases,
     engine,
-    files,
     machine,
     processes,
     protections,
     sandbox,
+    stores,
     vault,
 )
 from cli.doctor.finding import Finding, Verdict
@@ -48,8 +47,8 @@ def examine(data: Path, port: int) -> list[Finding]:
         machine.disk(data),
         *databases.databases(data, os.environ),
         *vault.vault(data, port, os.environ),
-        *checkpoints.checkpoints(os.environ),
-        *files.files(os.environ),
+        *stores.checkpoints(os.environ),
+        *stores.files(os.environ),
         *processes.settings(),
         *processes.unread(os.environ),
     ]

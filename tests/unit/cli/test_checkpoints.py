@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from chassis.secret import Secret
-from cli.doctor.checkpoints import checkpoints
-from cli.doctor.files import files
 from cli.doctor.finding import Verdict
+from cli.doctor.stores import checkpoints, files
 from cli.stack.installation import Installation
 from cli.stack.plan import Plan
 from tests.doubles.s3 import S3, SECRET_KEY, running_s3
