@@ -42,6 +42,9 @@ PUBLIC: Final = frozenset({GATEWAY, OPERATOR})
 """What has a route of the HTTP API: the gateway calls it for clients, operators for themselves."""
 
 TABLE: Final[Mapping[str, Mapping[str, AbstractSet[Caller]]]] = {
+    "drover.about.v1.AboutService": {
+        "GetAbout": {GATEWAY},
+    },
     "drover.agent.v1.AgentService": {
         "CreateAgent": PUBLIC,
         "GetAgent": PUBLIC,
@@ -89,6 +92,13 @@ TABLE: Final[Mapping[str, Mapping[str, AbstractSet[Caller]]]] = {
         "HandOver": {BRAIN},
         "ListTools": {BRAIN},
     },
+    "drover.key.v1.ApiKeyService": {
+        "CreateApiKey": PUBLIC,
+        "GetApiKey": PUBLIC,
+        "ListApiKeys": PUBLIC,
+        "RevokeApiKey": PUBLIC,
+        "AuthenticateApiKey": {GATEWAY},
+    },
     "drover.memory.v1.MemoryService": {
         "CreateMemory": PUBLIC | {HANDS},
         "GetMemory": PUBLIC,
@@ -112,6 +122,9 @@ TABLE: Final[Mapping[str, Mapping[str, AbstractSet[Caller]]]] = {
     },
     "drover.session.v1.CheckpointService": {
         "SaveCheckpoint": {BRAIN},
+    },
+    "drover.session.v1.OperationsService": {
+        "ListActiveSessions": PUBLIC,
     },
     "drover.session.v1.ResourceService": {
         "ListSessionResources": PUBLIC,

@@ -25,33 +25,33 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x64rover/api/v1/annotations.proto\x12\rdrover.api.v1\x1a google/protobuf/descriptor.proto\"f\n\x0bMethodRules\x12\x0c\n\x04\x62\x65ta\x18\x01 \x01(\t\x12$\n\x04keys\x18\x02 \x03(\x0e\x32\x16.drover.api.v1.KeyKind\x12\x0f\n\x07\x62y_hand\x18\x03 \x01(\x08\x12\x12\n\nother_beta\x18\x04 \x01(\t\"E\n\x0bMessageJson\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x15\n\rtype_required\x18\x02 \x01(\x08\x12\x11\n\tshorthand\x18\x03 \x01(\t\",\n\tOneofJson\x12\r\n\x05union\x18\x01 \x01(\x08\x12\x10\n\x08required\x18\x02 \x01(\x08\"\xc8\x01\n\tFieldJson\x12\x0b\n\x03tag\x18\x01 \x01(\t\x12\x0e\n\x06\x63lient\x18\x02 \x01(\x08\x12\x10\n\x08internal\x18\x03 \x01(\x08\x12\x0e\n\x06opaque\x18\x04 \x01(\x08\x12\x12\n\nomit_unset\x18\x05 \x01(\x08\x12\r\n\x05query\x18\x06 \x01(\t\x12\x0e\n\x06header\x18\x07 \x01(\t\x12\x15\n\rpresence_mask\x18\x08 \x01(\x08\x12\x0f\n\x07tags_of\x18\t \x01(\t\x12\x10\n\x08not_null\x18\n \x01(\x08\x12\x0f\n\x07null_by\x18\x0b \x01(\t\"\x85\x02\n\nFieldRules\x12\x10\n\x08required\x18\x01 \x01(\x08\x12*\n\x06string\x18\x02 \x01(\x0b\x32\x1a.drover.api.v1.StringRules\x12(\n\x05int64\x18\x03 \x01(\x0b\x32\x19.drover.api.v1.Int64Rules\x12.\n\x08repeated\x18\x04 \x01(\x0b\x32\x1c.drover.api.v1.RepeatedRules\x12$\n\x03map\x18\x05 \x01(\x0b\x32\x17.drover.api.v1.MapRules\x12&\n\x04\x65num\x18\x06 \x01(\x0b\x32\x18.drover.api.v1.EnumRules\x12\x11\n\tunchecked\x18\x07 \x01(\x08\"\xcb\x01\n\x0bStringRules\x12\x14\n\x07min_len\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x14\n\x07max_len\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x16\n\tmax_bytes\x18\x03 \x01(\x04H\x02\x88\x01\x01\x12\x14\n\x07pattern\x18\x04 \x01(\tH\x03\x88\x01\x01\x12\n\n\x02in\x18\x05 \x03(\t\x12\x13\n\x0bjson_object\x18\x06 \x01(\x08\x12\x0f\n\x07message\x18\x07 \x01(\tB\n\n\x08_min_lenB\n\n\x08_max_lenB\x0c\n\n_max_bytesB\n\n\x08_pattern\"@\n\nInt64Rules\x12\x10\n\x03gte\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x03lte\x18\x02 \x01(\x03H\x01\x88\x01\x01\x42\x06\n\x04_gteB\x06\n\x04_lte\"\x95\x01\n\rRepeatedRules\x12\x16\n\tmin_items\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x16\n\tmax_items\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x0e\n\x06unique\x18\x03 \x01(\x08\x12(\n\x05items\x18\x04 \x01(\x0b\x32\x19.drover.api.v1.FieldRulesB\x0c\n\n_min_itemsB\x0c\n\n_max_items\"\x84\x01\n\x08MapRules\x12\x16\n\tmax_pairs\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\'\n\x04keys\x18\x02 \x01(\x0b\x32\x19.drover.api.v1.FieldRules\x12)\n\x06values\x18\x03 \x01(\x0b\x32\x19.drover.api.v1.FieldRulesB\x0c\n\n_max_pairs\"!\n\tEnumRules\x12\x14\n\x0c\x64\x65\x66ined_only\x18\x01 \x01(\x08*g\n\x07KeyKind\x12\x18\n\x14KEY_KIND_UNSPECIFIED\x10\x00\x12\x10\n\x0cKEY_KIND_API\x10\x01\x12\x18\n\x14KEY_KIND_ENVIRONMENT\x10\x02\x12\x16\n\x12KEY_KIND_WORK_ITEM\x10\x03:L\n\x06method\x12\x1e.google.protobuf.MethodOptions\x18\xb1\xe1\x04 \x01(\x0b\x32\x1a.drover.api.v1.MethodRules:N\n\x07message\x12\x1f.google.protobuf.MessageOptions\x18\xb2\xe1\x04 \x01(\x0b\x32\x1a.drover.api.v1.MessageJson:H\n\x05oneof\x12\x1d.google.protobuf.OneofOptions\x18\xb3\xe1\x04 \x01(\x0b\x32\x18.drover.api.v1.OneofJson:G\n\x04json\x12\x1d.google.protobuf.FieldOptions\x18\xb4\xe1\x04 \x01(\x0b\x32\x18.drover.api.v1.FieldJson:I\n\x05rules\x12\x1d.google.protobuf.FieldOptions\x18\xb5\xe1\x04 \x01(\x0b\x32\x19.drover.api.v1.FieldRules:1\n\x04wire\x12!.google.protobuf.EnumValueOptions\x18\xb6\xe1\x04 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x64rover/api/v1/annotations.proto\x12\rdrover.api.v1\x1a google/protobuf/descriptor.proto\"u\n\x0bMethodRules\x12\x0c\n\x04\x62\x65ta\x18\x01 \x01(\t\x12$\n\x04keys\x18\x02 \x03(\x0e\x32\x16.drover.api.v1.KeyKind\x12\x0f\n\x07\x62y_hand\x18\x03 \x01(\x08\x12\x12\n\nother_beta\x18\x04 \x01(\t\x12\r\n\x05\x61\x64min\x18\x05 \x01(\x08\"E\n\x0bMessageJson\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x15\n\rtype_required\x18\x02 \x01(\x08\x12\x11\n\tshorthand\x18\x03 \x01(\t\",\n\tOneofJson\x12\r\n\x05union\x18\x01 \x01(\x08\x12\x10\n\x08required\x18\x02 \x01(\x08\"\xc8\x01\n\tFieldJson\x12\x0b\n\x03tag\x18\x01 \x01(\t\x12\x0e\n\x06\x63lient\x18\x02 \x01(\x08\x12\x10\n\x08internal\x18\x03 \x01(\x08\x12\x0e\n\x06opaque\x18\x04 \x01(\x08\x12\x12\n\nomit_unset\x18\x05 \x01(\x08\x12\r\n\x05query\x18\x06 \x01(\t\x12\x0e\n\x06header\x18\x07 \x01(\t\x12\x15\n\rpresence_mask\x18\x08 \x01(\x08\x12\x0f\n\x07tags_of\x18\t \x01(\t\x12\x10\n\x08not_null\x18\n \x01(\x08\x12\x0f\n\x07null_by\x18\x0b \x01(\t\"\x85\x02\n\nFieldRules\x12\x10\n\x08required\x18\x01 \x01(\x08\x12*\n\x06string\x18\x02 \x01(\x0b\x32\x1a.drover.api.v1.StringRules\x12(\n\x05int64\x18\x03 \x01(\x0b\x32\x19.drover.api.v1.Int64Rules\x12.\n\x08repeated\x18\x04 \x01(\x0b\x32\x1c.drover.api.v1.RepeatedRules\x12$\n\x03map\x18\x05 \x01(\x0b\x32\x17.drover.api.v1.MapRules\x12&\n\x04\x65num\x18\x06 \x01(\x0b\x32\x18.drover.api.v1.EnumRules\x12\x11\n\tunchecked\x18\x07 \x01(\x08\"\xcb\x01\n\x0bStringRules\x12\x14\n\x07min_len\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x14\n\x07max_len\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x16\n\tmax_bytes\x18\x03 \x01(\x04H\x02\x88\x01\x01\x12\x14\n\x07pattern\x18\x04 \x01(\tH\x03\x88\x01\x01\x12\n\n\x02in\x18\x05 \x03(\t\x12\x13\n\x0bjson_object\x18\x06 \x01(\x08\x12\x0f\n\x07message\x18\x07 \x01(\tB\n\n\x08_min_lenB\n\n\x08_max_lenB\x0c\n\n_max_bytesB\n\n\x08_pattern\"@\n\nInt64Rules\x12\x10\n\x03gte\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x03lte\x18\x02 \x01(\x03H\x01\x88\x01\x01\x42\x06\n\x04_gteB\x06\n\x04_lte\"\x95\x01\n\rRepeatedRules\x12\x16\n\tmin_items\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x16\n\tmax_items\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x0e\n\x06unique\x18\x03 \x01(\x08\x12(\n\x05items\x18\x04 \x01(\x0b\x32\x19.drover.api.v1.FieldRulesB\x0c\n\n_min_itemsB\x0c\n\n_max_items\"\x84\x01\n\x08MapRules\x12\x16\n\tmax_pairs\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\'\n\x04keys\x18\x02 \x01(\x0b\x32\x19.drover.api.v1.FieldRules\x12)\n\x06values\x18\x03 \x01(\x0b\x32\x19.drover.api.v1.FieldRulesB\x0c\n\n_max_pairs\"!\n\tEnumRules\x12\x14\n\x0c\x64\x65\x66ined_only\x18\x01 \x01(\x08*g\n\x07KeyKind\x12\x18\n\x14KEY_KIND_UNSPECIFIED\x10\x00\x12\x10\n\x0cKEY_KIND_API\x10\x01\x12\x18\n\x14KEY_KIND_ENVIRONMENT\x10\x02\x12\x16\n\x12KEY_KIND_WORK_ITEM\x10\x03:L\n\x06method\x12\x1e.google.protobuf.MethodOptions\x18\xb1\xe1\x04 \x01(\x0b\x32\x1a.drover.api.v1.MethodRules:N\n\x07message\x12\x1f.google.protobuf.MessageOptions\x18\xb2\xe1\x04 \x01(\x0b\x32\x1a.drover.api.v1.MessageJson:H\n\x05oneof\x12\x1d.google.protobuf.OneofOptions\x18\xb3\xe1\x04 \x01(\x0b\x32\x18.drover.api.v1.OneofJson:G\n\x04json\x12\x1d.google.protobuf.FieldOptions\x18\xb4\xe1\x04 \x01(\x0b\x32\x18.drover.api.v1.FieldJson:I\n\x05rules\x12\x1d.google.protobuf.FieldOptions\x18\xb5\xe1\x04 \x01(\x0b\x32\x19.drover.api.v1.FieldRules:1\n\x04wire\x12!.google.protobuf.EnumValueOptions\x18\xb6\xe1\x04 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'drover.api.v1.annotations_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_KEYKIND']._serialized_start=1366
-  _globals['_KEYKIND']._serialized_end=1469
+  _globals['_KEYKIND']._serialized_start=1381
+  _globals['_KEYKIND']._serialized_end=1484
   _globals['_METHODRULES']._serialized_start=84
-  _globals['_METHODRULES']._serialized_end=186
-  _globals['_MESSAGEJSON']._serialized_start=188
-  _globals['_MESSAGEJSON']._serialized_end=257
-  _globals['_ONEOFJSON']._serialized_start=259
-  _globals['_ONEOFJSON']._serialized_end=303
-  _globals['_FIELDJSON']._serialized_start=306
-  _globals['_FIELDJSON']._serialized_end=506
-  _globals['_FIELDRULES']._serialized_start=509
-  _globals['_FIELDRULES']._serialized_end=770
-  _globals['_STRINGRULES']._serialized_start=773
-  _globals['_STRINGRULES']._serialized_end=976
-  _globals['_INT64RULES']._serialized_start=978
-  _globals['_INT64RULES']._serialized_end=1042
-  _globals['_REPEATEDRULES']._serialized_start=1045
-  _globals['_REPEATEDRULES']._serialized_end=1194
-  _globals['_MAPRULES']._serialized_start=1197
-  _globals['_MAPRULES']._serialized_end=1329
-  _globals['_ENUMRULES']._serialized_start=1331
-  _globals['_ENUMRULES']._serialized_end=1364
+  _globals['_METHODRULES']._serialized_end=201
+  _globals['_MESSAGEJSON']._serialized_start=203
+  _globals['_MESSAGEJSON']._serialized_end=272
+  _globals['_ONEOFJSON']._serialized_start=274
+  _globals['_ONEOFJSON']._serialized_end=318
+  _globals['_FIELDJSON']._serialized_start=321
+  _globals['_FIELDJSON']._serialized_end=521
+  _globals['_FIELDRULES']._serialized_start=524
+  _globals['_FIELDRULES']._serialized_end=785
+  _globals['_STRINGRULES']._serialized_start=788
+  _globals['_STRINGRULES']._serialized_end=991
+  _globals['_INT64RULES']._serialized_start=993
+  _globals['_INT64RULES']._serialized_end=1057
+  _globals['_REPEATEDRULES']._serialized_start=1060
+  _globals['_REPEATEDRULES']._serialized_end=1209
+  _globals['_MAPRULES']._serialized_start=1212
+  _globals['_MAPRULES']._serialized_end=1344
+  _globals['_ENUMRULES']._serialized_start=1346
+  _globals['_ENUMRULES']._serialized_end=1379
 # @@protoc_insertion_point(module_scope)

@@ -62,6 +62,7 @@ class MethodRules(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     BY_HAND_FIELD_NUMBER: _builtins.int
     OTHER_BETA_FIELD_NUMBER: _builtins.int
+    ADMIN_FIELD_NUMBER: _builtins.int
     beta: _builtins.str
     """Value of the `anthropic-beta` header without which the route answers 404."""
     by_hand: _builtins.bool
@@ -70,6 +71,8 @@ class MethodRules(_message.Message):
     """
     other_beta: _builtins.str
     """Another value that will do in place of `beta`. A request with both is refused."""
+    admin: _builtins.bool
+    """Of API keys, only those with the scope `admin` may call."""
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[Global___KeyKind.ValueType]:
         """Kinds of key that may call. Empty means API keys only."""
@@ -81,10 +84,11 @@ class MethodRules(_message.Message):
         keys: _abc.Iterable[Global___KeyKind.ValueType] | None = ...,
         by_hand: _builtins.bool = ...,
         other_beta: _builtins.str = ...,
+        admin: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beta", b"beta", "by_hand", b"by_hand", "keys", b"keys", "other_beta", b"other_beta"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admin", b"admin", "beta", b"beta", "by_hand", b"by_hand", "keys", b"keys", "other_beta", b"other_beta"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
