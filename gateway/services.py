@@ -14,7 +14,7 @@ from drover.memory.v1 import (
     memory_store_service_pb2,
     memory_version_service_pb2,
 )
-from drover.session.v1 import resource_service_pb2, session_service_pb2
+from drover.session.v1 import operations_service_pb2, resource_service_pb2, session_service_pb2
 from drover.skill.v1 import skill_service_pb2, skill_version_service_pb2
 from drover.vault.v1 import (
     vault_audit_service_pb2,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
 
-    from chassis.settings import Settings
+    from identity.settings import PeerSettings
 
 # A new service of the HTTP API is one line here. The value names the process that serves it.
 _FILES: Mapping[FileDescriptor, str] = MappingProxyType(
@@ -44,6 +44,7 @@ _FILES: Mapping[FileDescriptor, str] = MappingProxyType(
         memory_version_service_pb2.DESCRIPTOR: "registry",
         session_service_pb2.DESCRIPTOR: "session",
         resource_service_pb2.DESCRIPTOR: "session",
+        operations_service_pb2.DESCRIPTOR: "session",
         work_service_pb2.DESCRIPTOR: "session",
         vault_service_pb2.DESCRIPTOR: "vault_proxy",
         vault_credential_service_pb2.DESCRIPTOR: "vault_proxy",
@@ -61,7 +62,7 @@ SERVED: Mapping[ServiceDescriptor, str] = MappingProxyType(
 """The process that serves each service of the HTTP API."""
 
 
-def addresses(settings: Settings) -> dict[str, str]:
+def addresses(settings: PeerSettings) -> dict[str, str]:
     """The address of every process of the stack. Raises `CannotStartError` for one not set."""
     processes = ("session", "registry", "hands", "vault_proxy")
     found = {process: settings.address_of(process) for process in processes}

@@ -22,6 +22,7 @@ from drover.file.v1.file_service_pb2_grpc import FileServiceStub
 from drover.hands.v1.hands_service_pb2_grpc import HandsServiceStub
 from drover.session.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
+from identity.about import tell
 from services.brain.clients.checkpoints import CheckpointSender
 from services.brain.clients.files import RegistryFiles
 from services.brain.domain.decision import Limits
@@ -101,6 +102,7 @@ async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
     pool = await stack.enter_async_context(BrainPool(worker.work, settings.max_sessions))
     server = GrpcServer(settings.listen, token, reflection=settings.reflection, registry=registry)
     server.add(add_BrainServiceServicer_to_server, BrainRpc(pool))
+    tell(server, settings.brain_name)
     await server.start()
     stack.push_async_callback(server.stop, STOP_GRACE)
     warming = asyncio.create_task(_warm_up(model))

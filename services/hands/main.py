@@ -20,6 +20,7 @@ from chassis.ids import new_id
 from chassis.settings import SecretText
 from chassis.telemetry.metrics import exposed
 from drover.hands.v1.hands_service_pb2_grpc import add_HandsServiceServicer_to_server
+from identity.about import tell
 from services.hands.backends.choice import Choice
 from services.hands.backends.docker.settings import DEFAULT_HOST, EngineSettings
 from services.hands.backends.kubernetes.backend import KubernetesBackend
@@ -258,6 +259,7 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
         add_HandsServiceServicer_to_server,
         HandsRpc(executor, mcp, has_registry=records is not None),
     )
+    tell(server, SERVICE)
     await server.start()
     stack.push_async_callback(_stop, server, executor, pool, keeper)
     health = tasks.create_task(follow(database, server), name="health")

@@ -26,6 +26,7 @@ from drover.environment.v1.environment_service_pb2_grpc import (
     add_EnvironmentServiceServicer_to_server,
 )
 from drover.file.v1.file_service_pb2_grpc import add_FileServiceServicer_to_server
+from identity.about import tell
 from services.registry.domain.skills.limits import MAX_BYTES, MOST_BYTES, SkillLimits
 from services.registry.domain.skills.pinning import Pinning
 from services.registry.file_options import FileOptions
@@ -117,6 +118,7 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
         objects.run(),
     ):
         stack.callback(tasks.create_task(sweep).cancel)
+    tell(server, SERVICE)
     await server.start()
     stack.push_async_callback(server.stop)
     health = tasks.create_task(follow(database, server))

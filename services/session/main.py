@@ -22,9 +22,11 @@ from chassis.ids import new_id
 from chassis.settings import SecretText
 from chassis.telemetry.metrics import exposed
 from drover.session.v1.checkpoint_service_pb2_grpc import add_CheckpointServiceServicer_to_server
+from drover.session.v1.operations_service_pb2_grpc import add_OperationsServiceServicer_to_server
 from drover.session.v1.resource_service_pb2_grpc import add_ResourceServiceServicer_to_server
 from drover.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from drover.work.v1.work_service_pb2_grpc import add_WorkServiceServicer_to_server
+from identity.about import tell
 from services.session.clients.brain import BrainClient
 from services.session.clients.files import Files
 from services.session.clients.hands import HandsClient
@@ -44,6 +46,7 @@ from services.session.leases import Leases
 from services.session.metrics import MeasuredStore, SessionMetrics
 from services.session.peers import Peers
 from services.session.rpc.checkpoints import CheckpointRpc
+from services.session.rpc.operations import OperationsRpc
 from services.session.rpc.parts import Parts
 from services.session.rpc.resources import ResourceRpc
 from services.session.rpc.servicer import SessionRpc
@@ -200,6 +203,8 @@ def _offer(server: GrpcServer, parts: Parts, work: WorkRpc) -> None:
     server.add(add_ResourceServiceServicer_to_server, ResourceRpc(parts))
     server.add(add_CheckpointServiceServicer_to_server, CheckpointRpc(parts.checkpoints))
     server.add(add_WorkServiceServicer_to_server, work)
+    server.add(add_OperationsServiceServicer_to_server, OperationsRpc(parts.store))
+    tell(server, SERVICE)
 
 
 def _show(

@@ -100,7 +100,7 @@ def _tell(one: Stalled, since: int, now: int) -> None:
         session_id=one.ref.session_id,
         since=timestamp(since).ToJsonString(),
         seconds=(now - since) // MICROS,
-        waits_for=_awaited(one),
+        waits_for=one.waits_for,
         last_event=one.last_type,
         generation=one.generation,
         holder=one.holder if one.held else "",
@@ -109,14 +109,3 @@ def _tell(one: Stalled, since: int, now: int) -> None:
 
 def _recovered(session_id: str) -> None:
     _log.info("session_no_longer_stuck", session_id=session_id)
-
-
-def _awaited(one: Stalled) -> str:
-    """What the next event has to come from, as far as the last one tells."""
-    if not one.held:
-        return "a brain"
-    if one.last_type.endswith("status_rescheduled"):
-        return "the brain's next attempt at its model"
-    if one.calling:
-        return "its tools"
-    return "the model" if one.last_type == "span.model_request_start" else "its brain"

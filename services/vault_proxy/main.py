@@ -26,6 +26,7 @@ from drover.vault.v1.vault_credential_service_pb2_grpc import (
 )
 from drover.vault.v1.vault_key_service_pb2_grpc import add_VaultKeyServiceServicer_to_server
 from drover.vault.v1.vault_service_pb2_grpc import add_VaultServiceServicer_to_server
+from identity.about import tell
 from services.vault_proxy.clients.sessions import SessionClient
 from services.vault_proxy.conditions import addresses, opened, trusted
 from services.vault_proxy.crypto.envelope import Envelopes
@@ -144,6 +145,7 @@ async def build(settings: VaultProxySettings, stack: AsyncExitStack) -> GrpcServ
         Leftovers(SqlAuthorities(database), SqlRevocations(database), reader, ground.clock).sweep(),
     ):
         stack.callback(tasks.create_task(forever).cancel)
+    tell(server, SERVICE)
     await server.start()
     stack.push_async_callback(server.stop)
     if settings.egress_listen:

@@ -285,11 +285,13 @@ class MemoryTransaction(MemoryFiles, MemoryWork):
         ]
         return found[:limit]
 
-    def stalled(self, before, limit):
+    def stalled(self, before, limit, workspace_id=None):
         kept = [
             kept
             for kept in self._tables.sessions.values()
-            if kept.state.needs_brain and kept.state.head_at <= before
+            if kept.state.needs_brain
+            and kept.state.head_at <= before
+            and workspace_id in (None, kept.state.workspace_id)
         ]
         return [
             Stalled(

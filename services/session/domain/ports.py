@@ -184,6 +184,17 @@ class Stalled:
     generation: int
     calling: bool
 
+    @property
+    def waits_for(self) -> str:
+        """What the next event has to come from, as far as the last one tells."""
+        if not self.held:
+            return "a brain"
+        if self.last_type.endswith("status_rescheduled"):
+            return "the brain's next attempt at its model"
+        if self.calling:
+            return "its tools"
+        return "the model" if self.last_type == "span.model_request_start" else "its brain"
+
 
 @dataclass(frozen=True, slots=True)
 class Peek:
@@ -383,8 +394,11 @@ class Transaction(FileTransaction, WorkTransaction, Protocol):
         """
         ...
 
-    def stalled(self, before: int, limit: int) -> list[Stalled]:
-        """Sessions that need a brain, be it there or not, without an event since `before`."""
+    def stalled(self, before: int, limit: int, workspace_id: str | None = None) -> list[Stalled]:
+        """Sessions that need a brain, be it there or not, without an event since `before`.
+
+        Of one workspace, or of all.
+        """
         ...
 
     def peek(self, session_ids: Collection[str]) -> dict[str, Peek]:

@@ -34,11 +34,18 @@ _STALLED = (
     .order_by(sessions.c.updated_at)
     .limit(bindparam("most", type_=Integer))
 )
+_OF_A_WORKSPACE = _STALLED.where(sessions.c.workspace_id == bindparam("workspace"))
 
 
-def find(connection: Connection, now: int, before: int, limit: int) -> list[Stalled]:
+def find(
+    connection: Connection, now: int, before: int, limit: int, workspace_id: str | None = None
+) -> list[Stalled]:
     """Sessions that need a brain and whose log has not grown since `before`."""
-    rows = connection.execute(_STALLED, {"before": before, "most": limit})
+    told: dict[str, int | str] = {"before": before, "most": limit}
+    if workspace_id is None:
+        rows = connection.execute(_STALLED, told)
+    else:
+        rows = connection.execute(_OF_A_WORKSPACE, told | {"workspace": workspace_id})
     return [
         Stalled(
             SessionRef(workspace, session_id),

@@ -289,9 +289,9 @@ class SqlTransaction(WorkPart):
         before = self.now() - settled_micros
         return sessions.needs(self._told(*self._both), before, limit)
 
-    def stalled(self, before: int, limit: int) -> list[Stalled]:
+    def stalled(self, before: int, limit: int, workspace_id: str | None = None) -> list[Stalled]:
         """Sessions that need a brain and do not get on."""
-        return stalled.find(self._told(*self._both), self.now(), before, limit)
+        return stalled.find(self._told(*self._both), self.now(), before, limit, workspace_id)
 
     def peek(self, session_ids: Collection[str]) -> dict[str, Peek]:
         """How far sessions are."""

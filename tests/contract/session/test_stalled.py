@@ -90,3 +90,11 @@ async def test_no_more_are_found_than_are_asked_for_the_longest_first(store):
         await create(store, state(f"sesn_{number}", needs_brain=True, updated_at=number))
     first = [stalled.ref.session_id for stalled in await found(store, limit=2)]
     assert first == ["sesn_1", "sesn_2"]
+
+
+async def test_those_of_one_workspace_are_found_alone(store):
+    await create(store, state("sesn_theirs", workspace_id="wrkspc_other", needs_brain=True))
+    await create(store, state("sesn_ours", needs_brain=True))
+    ours = await store.read(lambda tx: tx.stalled(tx.now(), 10, REF.workspace_id))
+    assert [stalled.ref.session_id for stalled in ours] == ["sesn_ours"]
+    assert len(await found(store, quiet=0)) == 2
