@@ -296,10 +296,11 @@ class Dispatcher:
 
     def _order(self, session_id: str) -> list[Brain]:
         """Whom to ask: the brain that knows the session, then the others in turn."""
-        start = next(self._turn) % len(self._brains)
-        order = [*self._brains[start:], *self._brains[:start]]
+        brains = tuple(self._brains)  # more are found, and some are no more
+        start = next(self._turn) % (len(brains) or 1)
+        order = [*brains[start:], *brains[:start]]
         known = self._last.get(session_id)
-        if known is not None:
+        if known is not None and known in order:
             order.remove(known)
             order.insert(0, known)
         return order

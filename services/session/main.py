@@ -27,7 +27,7 @@ from drover.session.v1.resource_service_pb2_grpc import add_ResourceServiceServi
 from drover.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from drover.work.v1.work_service_pb2_grpc import add_WorkServiceServicer_to_server
 from identity.about import tell
-from services.session.clients.brain import BrainClient
+from services.session.clients.brains import Brains
 from services.session.clients.files import Files
 from services.session.clients.hands import HandsClient
 from services.session.clients.memory import MemoryStores
@@ -131,7 +131,9 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     store = MeasuredStore(sql, metrics)
     copying = await stack.enter_async_context(Copying(SqlCopyStore(database, clock)))
 
-    brains = [BrainClient(address, channel(address)) for address in settings.brain_addresses]
+    brains = await stack.enter_async_context(
+        Brains(settings.brain_addresses, partial(open_channel, token=token))
+    )
     notices = open_notices(url, SCHEMA.name)
     dispatcher = Dispatcher(brains, store, grace_seconds=_GRACE_SECONDS if notices else 0)
     leases = Leases(dispatcher.desert)
@@ -185,6 +187,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     # After the server, since a brain that is woken calls back at once.
     work = [dispatcher.run(commits), sweeping(partial(store.write, _forget_answers))]
     work += [
+        brains.run(),
         follow(database, server),
         copying.run(),
         file_releases.run(),

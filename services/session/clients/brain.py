@@ -24,19 +24,33 @@ class BrainClient:
 
     def __init__(self, address: str, channel: grpc.aio.Channel) -> None:
         self._address = address
+        self._channel = channel
         self._stub = BrainServiceStub(channel)
+        self._calls = 0
 
     @property
     def address(self) -> str:
         """Where it listens."""
         return self._address
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it was woken from here and has not stopped yet."""
+        return self._calls > 0
+
     async def wake(self, ref: SessionRef) -> None:
         """Has it be the session's brain. Raises `DroverError`."""
         request = brain_service_pb2.WakeRequest(session_id=ref.session_id)
-        with call_context(CallContext(ref.workspace_id, current_call().request_id)):
-            call = self._stub.Wake(request, timeout=_DEADLINE)
+        self._calls += 1
         try:
+            with call_context(CallContext(ref.workspace_id, current_call().request_id)):
+                call = self._stub.Wake(request, timeout=_DEADLINE)
             await call
         except grpc.RpcError as error:
             raise from_rpc_error(error, "a brain") from error
+        finally:
+            self._calls -= 1
+
+    async def close(self) -> None:
+        """Ends its calls, and the connection."""
+        await self._channel.close(None)
