@@ -6,16 +6,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from chassis.errors import CannotStartError
 from chassis.secret import Secret
 
 _PORTS = range(65_536)
-
-
-def _split(value: object) -> object:
-    return [part.strip() for part in value.split(",") if part] if isinstance(value, str) else value
 
 
 def _hide(value: object) -> object:
@@ -44,11 +39,7 @@ SecretText = Annotated[Secret | None, BeforeValidator(_hide)]
 
 
 class Settings(BaseSettings):
-    """Where a process keeps its data, listens, and finds the other services.
-
-    Services subclass it with what is theirs alone. Addresses are gRPC targets, `host:port`, or
-    those of several replicas (`grpc.target.resolve`).
-    """
+    """Where a process keeps its data and listens. Services subclass it with what is theirs."""
 
     model_config = SettingsConfigDict(
         env_prefix="DROVER_",
@@ -62,19 +53,6 @@ class Settings(BaseSettings):
     listen: Listen = Field(
         default="127.0.0.1:0", description="Where to listen; port 0 is a free one."
     )
-    token_file: Path = Field(
-        default_factory=lambda data: data["data_dir"] / "run" / "token",
-        description="File with the installation's secret. Default: DATA_DIR/run/token.",
-    )
-    registry_address: str = Field(default="", description="Where the registry service listens.")
-    session_address: str = Field(
-        default="", description="Where the session services listen, comma separated."
-    )
-    hands_address: str = Field(default="", description="Where the hands service listens.")
-    vault_proxy_address: str = Field(default="", description="Where the vault proxy listens.")
-    brain_addresses: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
-        default=(), description="Where the brains listen, comma separated."
-    )
     reflection: bool = Field(default=True, description="Offer gRPC server reflection.")
     metrics_listen: Listen = Field(
         default="",
@@ -84,22 +62,3 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level of log lines that are written."
     )
-
-    def token(self) -> Secret:
-        """Reads the installation's secret (ARCHITECTURE §7). Raises `CannotStartError`."""
-        try:
-            return Secret(self.token_file.read_text(encoding="utf-8").strip())
-        except OSError as error:
-            msg = (
-                f"the installation's secret cannot be read from {self.token_file} "
-                f"({error.strerror}): name its file with DROVER_TOKEN_FILE"
-            )
-            raise CannotStartError(msg) from error
-
-    def address_of(self, service: str) -> str:
-        """Where a service listens. Raises `CannotStartError` if that was not set."""
-        found: str = getattr(self, f"{service}_address")
-        if not found:
-            msg = f"DROVER_{service.upper()}_ADDRESS is not set: name where that service listens"
-            raise CannotStartError(msg)
-        return found

@@ -16,6 +16,7 @@ from chassis.secret import Secret
 from chassis.settings import Settings
 from cli.stack.plan import Plan
 from cli.terminal import Terminal
+from identity.settings import PeerSettings
 from storage.address import is_sqlite, shown
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Setting:
 def settings_of(modules: Iterable[str]) -> list[Setting]:
     """The settings of the processes that `modules` run, shared ones first."""
     found: dict[str, Setting] = {}
-    _collect(found, Settings, "all")
+    _collect(found, PeerSettings, "all")
     for module in modules:
         reader = module.removesuffix(".main").rpartition(".")[2]
         loaded = importlib.import_module(module)

@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from chassis import lifecycle
 from chassis.clock import SystemClock
-from chassis.grpc.channel import open_channel
 from chassis.ids import new_id
 from chassis.telemetry.metrics import exposed
 from gateway import status
-from gateway.access import Access, terms
+from gateway.access import Access, Terms, terms
 from gateway.app import Endpoint, GatewayApp, Served
 from gateway.auth import ApiKeys, HostNames, key_file
 from gateway.downloads import DownloadEndpoint
 from gateway.fanout import Fanout
 from gateway.idempotency import RequestKeys
+from gateway.overview import Overview, ticking
+from gateway.processes import Processes
 from gateway.room import Room
 from gateway.server import HttpServer
 from gateway.services import SERVED, addresses, reads
@@ -35,6 +35,9 @@ from gateway.uploads.endpoint import Bounds, UploadEndpoint
 from gateway.upstream import Upstream
 from gateway.watch import Watches
 from gateway.workers import Workers
+from identity.about import version
+from identity.peers import Peers
+from identity.table import Caller
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -47,15 +50,18 @@ SERVICE = "gateway"
 
 async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
     """A started gateway; `stack` stops it. Raises `CannotStartError` for an address not set."""
-    token = settings.token()
+    registry = await exposed(settings.metrics_listen, stack)
+    peers = Peers.of(settings, Caller.GATEWAY, registry)
     channels: dict[str, grpc.aio.Channel] = {}
     for process, address in addresses(settings).items():
-        channels[process] = open_channel(
-            address, token, deadline=settings.request_seconds, retried=reads(process)
+        channels[process] = peers.channel(
+            address,
+            process.partition("-")[0],
+            deadline=settings.request_seconds,
+            retried=reads(process),
         )
         stack.push_async_callback(channels[process].close, None)
     upstream = Upstream(channels, SERVED, deadline=settings.request_seconds)
-    registry = await exposed(settings.metrics_listen, stack)
     clock = SystemClock()
     traffic, contract = Traffic(registry), Contract(SERVED)
     access = Access(ApiKeys(_keys(settings)), Workers.of(upstream))
@@ -72,7 +78,7 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
         clock=clock,
         ids=new_id,
     )
-    keys = RequestKeys(token)
+    keys = RequestKeys(peers.token)
     uploads, downloads = Room(settings.max_uploads), Room(settings.max_downloads)
 
     def endpoint_of(route: Route) -> Endpoint:
@@ -91,7 +97,9 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
         return UnaryEndpoint(route, upstream.unary(method), encoder, most, keys=keys, clock=clock)
 
     router: Router[Served] = Router()
-    for served in _operations(contract, upstream, registry):
+    processes = Processes(addresses(settings), peers.channel, clock)
+    overview = Overview(processes, version(), clock)
+    for served in _operations(contract, upstream, registry, overview):
         router.add("GET", served.template, served)
     for route in contract.routes:
         served = Served(route.template, endpoint_of(route), terms=terms(route))
@@ -111,23 +119,18 @@ def _skill(settings: GatewaySettings) -> Bounds:
 
 
 def _operations(
-    contract: Contract, upstream: Upstream, registry: CollectorRegistry
+    contract: Contract, upstream: Upstream, registry: CollectorRegistry, overview: Endpoint
 ) -> tuple[Served, ...]:
-    description = describe(contract, _version())
+    description = describe(contract, version())
     return (
         Served("/healthz", status.alive(), any_host=True),
         Served("/readyz", status.Readiness(upstream), any_host=True),
         Served("/metrics", status.Metrics(registry)),
         Served("/openapi.json", status.description(description)),
         Served("/docs", status.reference()),
+        Served("/status", overview, terms=Terms()),
+        Served("/status/stream", ticking, terms=Terms()),
     )
-
-
-def _version() -> str:
-    try:
-        return metadata.version("drover")
-    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
-        return "0"
 
 
 def _keys(settings: GatewaySettings) -> list[str]:

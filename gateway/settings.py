@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import NoDecode
 
-from chassis.settings import Settings
+from identity.settings import PeerSettings
 
 
-class GatewaySettings(Settings):
+class GatewaySettings(PeerSettings):
     """Where the gateway listens, whom it lets in, and how patient it is."""
 
     listen: str = Field(

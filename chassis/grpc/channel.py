@@ -13,24 +13,39 @@ import grpc.aio
 
 from chassis.context import REQUEST_KEY, WORKSPACE_KEY, current_call
 from chassis.grpc import options
+from chassis.grpc.peer import Tls
 from chassis.grpc.target import resolve
 from chassis.secret import Secret
 from chassis.telemetry import tracing
 
 
 def open_channel(
-    address: str, token: Secret, *, deadline: float = 30.0, retried: Sequence[str] = ()
+    address: str,
+    token: Secret,
+    *,
+    deadline: float = 30.0,
+    retried: Sequence[str] = (),
+    tls: Tls | None = None,
+    callee: str = "",
 ) -> grpc.aio.Channel:
     """A channel to `address` that identifies this process and carries the call context.
 
     `address` may stand for several replicas (`target.resolve`); reads among `retried`, given as
     `package.Service/Method`, are repeated once when a replica is UNAVAILABLE.
+    With `tls` the server, wherever it is, must show that it is `callee`; without, all is in clear.
     Every call carries the secret, the workspace, the request id and, while a span is recorded, its
     trace context. Calls with a unary answer get `deadline` seconds unless they name a `timeout`;
     streams are bounded by their callers. Nothing is dialled before the first call.
     """
     where, chosen = resolve(address, retried)
-    channel: Any = grpc.aio.insecure_channel(where, options=[*options.CHANNEL, *chosen])
+    arguments = [*options.CHANNEL, *chosen]
+    channel: Any
+    if tls is None:
+        channel = grpc.aio.insecure_channel(where, options=arguments)
+    else:
+        credentials, name = tls.channel(callee)
+        arguments += options.shown(name)
+        channel = grpc.aio.secure_channel(where, credentials, options=arguments)
     identity = ("authorization", f"Bearer {token.open()}")
     for kind in ("unary_unary", "stream_unary"):
         setattr(channel, kind, _wrapping(getattr(channel, kind), identity, deadline))

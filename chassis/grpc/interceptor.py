@@ -22,6 +22,7 @@ from chassis import context as calls
 from chassis import rules
 from chassis.context import CallContext, call_context
 from chassis.errors import DroverError, Reason
+from chassis.grpc.peer import Tls
 from chassis.grpc.status import DETAILS_KEY, from_rpc_error, to_status
 from chassis.ids import IdSource
 from chassis.secret import Secret
@@ -40,15 +41,18 @@ _log = structlog.get_logger("chassis.grpc")
 class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Admits calls that carry the installation's secret and answers every failure alike.
 
-    Handlers take the messages of a request stream from the iterator that they are given: that is
-    where the rules are checked. `seconds` takes down every call, by method and status.
+    With `tls` it admits those alone that may call the method, too. Handlers take the messages of a
+    request stream from the iterator that they are given: that is where the rules are checked.
+    `seconds` takes down every call, by method and status.
     """
 
-    def __init__(self, token: Secret, ids: IdSource, seconds: Histogram) -> None:
+    def __init__(
+        self, token: Secret, ids: IdSource, seconds: Histogram, tls: Tls | None = None
+    ) -> None:
         if not token.open():
             msg = "the installation's secret is empty: every caller would pass"
             raise ValueError(msg)
-        self._token = token
+        self._token, self._tls = token, tls
         self._ids = ids
         self._seconds = seconds
         self._wrapped: dict[str, Handler] = {}
@@ -77,6 +81,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         return scheme.lower() == "bearer" and self._token.matches(token)
 
+    def _permit(self, method: str, context: Context) -> None:
+        if self._tls and (why := self._tls.refusal(method, context.auth_context())):
+            raise DroverError(Reason.PERMISSION_DENIED, why)
+
     async def _refuse(self, _requests: object, context: Context) -> None:
         await _abort(context, DroverError(Reason.IDENTITY_REFUSED, "the secret is required"))
 
@@ -97,6 +105,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             start, code = time.perf_counter(), "CANCELLED"
             with call_context(self._call(metadata)), span:
                 try:
+                    self._permit(method, context)
                     response = behavior(receive(request), context)
                     if isinstance(response, AsyncGenerator):
                         response = _write_each(response, context)

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from chassis.errors import CannotStartError
 from chassis.grpc import options
 from chassis.grpc.interceptor import CallInterceptor
+from chassis.grpc.peer import Tls
 from chassis.ids import IdSource, new_id
 from chassis.secret import Secret
 from chassis.telemetry.metrics import BUCKETS
@@ -24,6 +25,7 @@ S = TypeVar("S")
 class GrpcServer:
     """Serves on `listen` to callers that hold `token`; only health checks need none.
 
+    With `tls` callers show who they are, too, and each may call what is its own to call.
     Made on the event loop that it serves from: `add` the services, `start`, and at the end `stop`.
     """
 
@@ -32,14 +34,16 @@ class GrpcServer:
         listen: str,
         token: Secret,
         *,
+        tls: Tls | None = None,
         reflection: bool = True,
         ids: IdSource = new_id,
         registry: CollectorRegistry | None = None,
     ) -> None:
         self._listen, self._reflection, self._address = listen, reflection, ""
+        self._tls = tls
         told, of = ("drover_rpc_seconds", "Seconds of RPCs served."), ("method", "code")
         seconds = Histogram(*told, of, buckets=BUCKETS, registry=registry)
-        interceptors = [CallInterceptor(token, ids, seconds)]
+        interceptors = [CallInterceptor(token, ids, seconds, tls)]
         self._server = grpc.aio.server(interceptors=interceptors, options=options.SERVER)
         self._registrar = _Registrar(self._server)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
@@ -62,7 +66,10 @@ class GrpcServer:
             self.add(reflection_pb2_grpc.add_ServerReflectionServicer_to_server, servicer)
         self.add(health_pb2_grpc.add_HealthServicer_to_server, self._health)
         try:
-            port = self._server.add_insecure_port(self._listen)
+            if self._tls is None:
+                port = self._server.add_insecure_port(self._listen)
+            else:
+                port = self._server.add_secure_port(self._listen, self._tls.server())
         except RuntimeError as error:
             msg = f"{self._listen} cannot be listened on: is it taken? DROVER_LISTEN names another"
             raise CannotStartError(msg) from error

@@ -13,8 +13,6 @@ import structlog
 from catalogue.models import load
 from chassis import lifecycle
 from chassis.clock import SystemClock
-from chassis.grpc.channel import open_channel
-from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
 from chassis.telemetry.metrics import exposed
 from drover.brain.v1.brain_service_pb2_grpc import add_BrainServiceServicer_to_server
@@ -23,6 +21,8 @@ from drover.hands.v1.hands_service_pb2_grpc import HandsServiceStub
 from drover.session.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
 from identity.about import tell
+from identity.peers import Peers
+from identity.table import Caller
 from services.brain.clients.checkpoints import CheckpointSender
 from services.brain.clients.files import RegistryFiles
 from services.brain.domain.decision import Limits
@@ -44,6 +44,7 @@ from services.brain.rpc import BrainRpc
 from services.brain.settings import BrainSettings
 
 if TYPE_CHECKING:
+    from chassis.grpc.server import GrpcServer
     from services.brain.model.anthropic_client import AnthropicModelClient
 
 STOP_GRACE = 0.5
@@ -54,10 +55,12 @@ _log = structlog.get_logger("brain")
 
 async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
     """Builds a brain and starts it; `stack` stops it."""
-    token, models = settings.token(), load(settings.models_file)
-    sessions = await stack.enter_async_context(open_channel(settings.address_of("session"), token))
-    hands = await stack.enter_async_context(open_channel(settings.address_of("hands"), token))
-    records = await stack.enter_async_context(open_channel(settings.address_of("registry"), token))
+    registry = await exposed(settings.metrics_listen, stack)
+    peers, models = Peers.of(settings, Caller.BRAIN, registry), load(settings.models_file)
+    sessions, hands, records = [
+        await stack.enter_async_context(peers.channel(settings.address_of(callee), callee))
+        for callee in (Caller.SESSION, Caller.HANDS, Caller.REGISTRY)
+    ]
     model = await stack.enter_async_context(open_model(os.environ, settings.model_provider))
     points: SyncPoints = NoSyncPoints()
     if settings.sync_points is not None:
@@ -77,7 +80,6 @@ async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
             ),
         )
     )
-    registry = await exposed(settings.metrics_listen, stack)
     metrics = CheckpointMetrics(registry)
     sender = CheckpointSender(CheckpointServiceStub(sessions), metrics)
     await stack.enter_async_context(sender)
@@ -100,7 +102,7 @@ async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
         checkpointing=Checkpointing(harnesses, sender.send, metrics),
     )
     pool = await stack.enter_async_context(BrainPool(worker.work, settings.max_sessions))
-    server = GrpcServer(settings.listen, token, reflection=settings.reflection, registry=registry)
+    server = peers.server(settings, registry)
     server.add(add_BrainServiceServicer_to_server, BrainRpc(pool))
     tell(server, settings.brain_name)
     await server.start()

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from pydantic import Field
 
-from chassis.settings import Settings
+from identity.settings import PeerSettings
 from services.brain.model.access import Provider
 
 
-class BrainSettings(Settings):
+class BrainSettings(PeerSettings):
     """Settings of one brain. The model's are the SDK's own: ANTHROPIC_API_KEY and so on."""
 
     model_provider: Provider = Field(

@@ -14,13 +14,14 @@ from pydantic import AfterValidator, Field
 from catalogue.sandboxes import ceilings
 from chassis import lifecycle
 from chassis.clock import SystemClock
-from chassis.grpc.channel import open_channel
-from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
 from chassis.settings import SecretText
 from chassis.telemetry.metrics import exposed
 from drover.hands.v1.hands_service_pb2_grpc import add_HandsServiceServicer_to_server
 from identity.about import tell
+from identity.peers import Peers
+from identity.settings import PeerSettings
+from identity.table import Caller
 from services.hands.backends.choice import Choice
 from services.hands.backends.docker.settings import DEFAULT_HOST, EngineSettings
 from services.hands.backends.kubernetes.backend import KubernetesBackend
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     import grpc.aio
     from prometheus_client import CollectorRegistry
 
+    from chassis.grpc.server import GrpcServer
     from services.hands.backends.port import Backend
     from services.hands.lifecycle import Lifecycle
     from storage import Database
@@ -111,6 +113,7 @@ class HandsSettings(
     PackageOptions,
     PoolOptions,
     DatabaseSettings,
+    PeerSettings,
 ):
     """Settings of the hands."""
 
@@ -212,8 +215,9 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     keeper = await _keeper(
         settings, stack, tasks, database=database, workspaces=workspaces, registry=registry
     )
-    vault_proxy = _channel(settings.vault_proxy_address, settings, stack)
-    records = _channel(settings.registry_address, settings, stack)
+    peers = Peers.of(settings, Caller.HANDS, registry)
+    vault_proxy = _channel(settings.vault_proxy_address, Caller.VAULT_PROXY, peers, stack)
+    records = _channel(settings.registry_address, Caller.REGISTRY, peers, stack)
     grants = _grants(vault_proxy, tasks)
     given = _given(settings, records, database, workspaces, tasks)
     told: Lifecycle = keeper
@@ -251,9 +255,7 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     pool.fill()
 
     registry.register(PoolMetrics(pool, SystemClock()))
-    server = GrpcServer(
-        settings.listen, settings.token(), reflection=settings.reflection, registry=registry
-    )
+    server = peers.server(settings, registry)
     mcp = outside.mcp if outside is not None else None
     server.add(
         add_HandsServiceServicer_to_server,
@@ -298,12 +300,12 @@ def _kubernetes(directory: Path, settings: HandsSettings) -> Backend:
 
 
 def _channel(
-    address: str, settings: HandsSettings, stack: AsyncExitStack
+    address: str, callee: Caller, peers: Peers, stack: AsyncExitStack
 ) -> grpc.aio.Channel | None:
     """A channel to another service, where there is one. Nothing is dialled before it is used."""
     if not address:
         return None
-    channel = open_channel(address, settings.token())
+    channel = peers.channel(address, callee)
     stack.push_async_callback(channel.close, None)
     return channel
 

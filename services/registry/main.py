@@ -27,6 +27,9 @@ from drover.environment.v1.environment_service_pb2_grpc import (
 )
 from drover.file.v1.file_service_pb2_grpc import add_FileServiceServicer_to_server
 from identity.about import tell
+from identity.peers import Peers
+from identity.settings import PeerSettings
+from identity.table import Caller
 from services.registry.domain.skills.limits import MAX_BYTES, MOST_BYTES, SkillLimits
 from services.registry.domain.skills.pinning import Pinning
 from services.registry.file_options import FileOptions
@@ -56,7 +59,7 @@ from storage.settings import DatabaseSettings
 SERVICE = "registry"
 
 
-class RegistrySettings(DatabaseSettings, FileOptions):
+class RegistrySettings(DatabaseSettings, FileOptions, PeerSettings):
     """The registry's: the list of models, and how large a sandbox may be asked for."""
 
     registry_database_url: SecretText = Field(
@@ -83,9 +86,7 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
     stack.push_async_callback(database.close)
     clock = SystemClock()
     registry = await exposed(settings.metrics_listen, stack)
-    server = GrpcServer(
-        settings.listen, settings.token(), reflection=settings.reflection, registry=registry
-    )
+    server = Peers.of(settings, Caller.REGISTRY, registry).server(settings, registry)
     models = load(settings.models_file)
     agents, environments = SqlAgentStore(database, clock), SqlEnvironmentStore(database, clock)
     objects = KeptObjects(settings.store(), database, clock, new_id)

@@ -16,7 +16,6 @@ from catalogue.models import load
 from catalogue.repositories import DEFAULT_HOSTS, checked_hosts, parse_hosts
 from chassis import lifecycle
 from chassis.clock import Clock, SystemClock
-from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
 from chassis.settings import SecretText
@@ -27,6 +26,9 @@ from drover.session.v1.resource_service_pb2_grpc import add_ResourceServiceServi
 from drover.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from drover.work.v1.work_service_pb2_grpc import add_WorkServiceServicer_to_server
 from identity.about import tell
+from identity.peers import Peers as OtherProcesses
+from identity.settings import PeerSettings
+from identity.table import Caller
 from services.session.clients.brains import Brains
 from services.session.clients.files import Files
 from services.session.clients.hands import HandsClient
@@ -74,7 +76,7 @@ _GRACE_SECONDS = 2.0
 """What has needed a brain for less is left to the replica that brought it about."""
 
 
-class SessionSettings(DatabaseSettings):
+class SessionSettings(DatabaseSettings, PeerSettings):
     """What the session service needs beyond what every process has."""
 
     session_database_url: SecretText = Field(
@@ -113,10 +115,11 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     Without brain addresses sessions wait for a brain; without a hands address the hands of ended
     sessions stay on the list of those to be released.
     """
-    token, models = settings.token(), load(settings.models_file)
+    registry = await exposed(settings.metrics_listen, stack)
+    others = OtherProcesses.of(settings, Caller.SESSION, registry)
 
-    def channel(address: str) -> grpc.aio.Channel:
-        opened = open_channel(address, token)
+    def channel(callee: Caller, address: str) -> grpc.aio.Channel:
+        opened = others.channel(address, callee)
         stack.push_async_callback(opened.close, None)
         return opened
 
@@ -126,26 +129,26 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     clock: Clock = await steady(database, SystemClock()) if is_sqlite(url) else SystemClock()
     sql = SqlSessionStore(database, clock)
     stack.push_async_callback(sql.close)
-    registry = await exposed(settings.metrics_listen, stack)
     metrics = SessionMetrics(registry)
     store = MeasuredStore(sql, metrics)
     copying = await stack.enter_async_context(Copying(SqlCopyStore(database, clock)))
 
     brains = await stack.enter_async_context(
-        Brains(settings.brain_addresses, partial(open_channel, token=token))
+        Brains(settings.brain_addresses, partial(others.channel, callee=Caller.BRAIN))
     )
     notices = open_notices(url, SCHEMA.name)
     dispatcher = Dispatcher(brains, store, grace_seconds=_GRACE_SECONDS if notices else 0)
     leases = Leases(dispatcher.desert)
     feed = Feed(leases.want_previews)
-    vaults = Vaults(channel(kept) if (kept := settings.vault_proxy_address) else None)
-    registry_channel = channel(settings.address_of("registry"))
+    kept, hands = settings.vault_proxy_address, settings.hands_address
+    vaults = Vaults(channel(Caller.VAULT_PROXY, kept) if kept else None)
+    registry_channel = channel(Caller.REGISTRY, settings.address_of("registry"))
     files = Files(registry_channel, SystemClock())
     file_releases = FileReleases(store, files)
     releases = []
-    if settings.hands_address:
-        keeper, hands = vaults if settings.vault_proxy_address else None, settings.hands_address
-        releases = [HandReleases(store, HandsClient(channel(hands)), keeper, file_releases.look)]
+    if hands:
+        client, keeper = HandsClient(channel(Caller.HANDS, hands)), vaults if kept else None
+        releases = [HandReleases(store, client, keeper, file_releases.look)]
     listeners: list[Listener] = [dispatcher, leases, *releases]
     doorbell = Doorbell()
     readers: list[Listener] = [feed, metrics, copying, doorbell]
@@ -167,16 +170,15 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         vaults=vaults,
         files=files,
         memory_stores=MemoryStores(registry_channel),
-        models=models,
-        cursors=Cursors(token.open().encode()),
+        models=load(settings.models_file),
+        cursors=Cursors(others.token.open().encode()),
         ids=new_id,
         stuck_seconds=settings.stuck_reader_seconds,
         git_hosts=parse_hosts(settings.git_hosts),
         files_due=file_releases.look,
     )
-    lapsed = LapsedWork(store, commits, metrics)
     _show(metrics, feed, leases, dispatcher, watch)
-    server = GrpcServer(settings.listen, token, reflection=settings.reflection, registry=registry)
+    server = others.server(settings, registry)
     _offer(
         server,
         parts,
@@ -191,7 +193,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         follow(database, server),
         copying.run(),
         file_releases.run(),
-        lapsed.run(),
+        LapsedWork(store, commits, metrics).run(),
         StuckSessions(store, metrics, settings.stuck_session_seconds).run(),
     ]
     work += [one.run() for one in releases]

@@ -13,8 +13,6 @@ from catalogue.registries import is_registry
 from catalogue.repositories import parse_hosts
 from chassis import lifecycle
 from chassis.clock import Clock, SystemClock
-from chassis.grpc.channel import open_channel
-from chassis.grpc.server import GrpcServer
 from chassis.ids import new_id
 from chassis.telemetry.metrics import exposed
 from drover.vault.v1.credential_proxy_service_pb2_grpc import (
@@ -27,6 +25,8 @@ from drover.vault.v1.vault_credential_service_pb2_grpc import (
 from drover.vault.v1.vault_key_service_pb2_grpc import add_VaultKeyServiceServicer_to_server
 from drover.vault.v1.vault_service_pb2_grpc import add_VaultServiceServicer_to_server
 from identity.about import tell
+from identity.peers import Peers
+from identity.table import Caller
 from services.vault_proxy.clients.sessions import SessionClient
 from services.vault_proxy.conditions import addresses, opened, trusted
 from services.vault_proxy.crypto.envelope import Envelopes
@@ -76,6 +76,7 @@ from storage.once import Answers
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+    from chassis.grpc.server import GrpcServer
     from services.vault_proxy.crypto.sealer import InstallationKey
     from services.vault_proxy.domain.addresses import AddressRules
     from storage import Database
@@ -128,12 +129,11 @@ async def build(settings: VaultProxySettings, stack: AsyncExitStack) -> GrpcServ
     database = await open_database(settings.database(SERVICE).open(), SCHEMA)
     stack.push_async_callback(database.close)
     registry = await exposed(settings.metrics_listen, stack)
-    server = GrpcServer(
-        settings.listen, settings.token(), reflection=settings.reflection, registry=registry
-    )
+    peers = Peers.of(settings, Caller.VAULT_PROXY, registry)
+    server = peers.server(settings, registry)
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     ground = Ground(settings, stack, tasks, database, SystemClock(), registry, server)
-    channel = open_channel(settings.address_of("session"), settings.token())
+    channel = peers.channel(settings.address_of("session"), Caller.SESSION)
     reader = SessionClient(await stack.enter_async_context(channel))
     vault = await _vault(ground)
     outside = await _outside(ground)

@@ -9,13 +9,14 @@ from pydantic import AfterValidator, Field
 
 from catalogue.repositories import DEFAULT_HOSTS, checked_hosts
 from chassis.settings import SecretText
+from identity.settings import PeerSettings
 from services.vault_proxy.crypto.settings import KeySettings
 from services.vault_proxy.mcp.settings import McpSettings
 from services.vault_proxy.proxy.settings import EgressSettings
 from services.vault_proxy.web.settings import SearchSettings
 
 
-class VaultProxySettings(KeySettings, EgressSettings, McpSettings, SearchSettings):
+class VaultProxySettings(KeySettings, EgressSettings, McpSettings, SearchSettings, PeerSettings):
     """Its database, the keys of what is in it, and what it lets out."""
 
     vault_proxy_database_url: SecretText = Field(

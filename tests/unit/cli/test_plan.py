@@ -7,11 +7,11 @@ import pytest
 
 from chassis.errors import CannotStartError
 from chassis.secret import Secret
-from chassis.settings import Settings
 from cli.stack import ports
 from cli.stack.installation import Installation
 from cli.stack.order import Order
 from cli.stack.plan import Plan, public
+from identity.settings import PeerSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def test_every_process_is_told_where_it_and_the_others_listen(
     for order in orders.values():
         for name, value in order.environment.items():
             monkeypatch.setenv(name, value)
-        settings = Settings()
+        settings = PeerSettings()
         assert settings.session_address == "127.0.0.1:20001"
         assert settings.registry_address == "127.0.0.1:20000"
         assert settings.vault_proxy_address == "127.0.0.1:20002"
