@@ -151,6 +151,11 @@ class HandsSettings(
         default="",
         description="The engine's runtime for them, or the cluster's class; default its own.",
     )
+    sandbox_data_volume: str = Field(
+        default="",
+        description="Where the hands are in a container beside their docker sandboxes: the "
+        "engine's name of the volume that is mounted as DROVER_DATA_DIR.",
+    )
     sandbox_engine_minimum: str = Field(
         default="20.10", description="The oldest version of the engine that is taken."
     )
@@ -287,6 +292,8 @@ def _docker(directory: Path, settings: HandsSettings) -> Backend:
         engine_minimum=settings.sandbox_engine_minimum,
         runc_minimum=settings.sandbox_runc_minimum,
         minimum=protections.minimum(settings.sandbox_minimum),
+        volume=settings.sandbox_data_volume,
+        data=settings.data_dir.absolute(),
     )
     return DockerBackend(directory, engine)
 

@@ -13,6 +13,8 @@ import pytest
 
 from drover.hands.v1.hands_service_pb2 import VERDICT_NOT_RUN, VERDICT_OUTCOME_UNKNOWN
 from services.hands.backends.docker import container
+from services.hands.backends.docker.backend import DockerBackend
+from services.hands.backends.docker.settings import EngineSettings
 from services.hands.backends.port import BackendUnavailable, SandboxSpec
 from services.hands.domain.limits import MIB
 from services.hands.domain.recipe import Recipe
@@ -45,6 +47,14 @@ async def test_missing_image_says_how_to_build_it(hands: HandsStack) -> None:
     result = await hands.executor.execute(*given, recipe=Recipe(image="team/none"))
     assert result.verdict == VERDICT_NOT_RUN
     assert "no image team/none, and none is fetched: build it with `docker build" in text(result)
+
+
+async def test_volume_that_the_engine_does_not_have_is_told_of(docker_engine: Engine) -> None:
+    settings = EngineSettings(docker_engine.host, IMAGE, volume="drover_none")
+    backend = DockerBackend(Path("/nowhere"), settings)
+    with pytest.raises(BackendUnavailable, match="no volume drover_none: name the one that"):
+        await backend.system("docker", "")
+    await backend.close()
 
 
 async def test_image_that_cannot_run_the_agent_says_what_it_lacks(

@@ -11,6 +11,7 @@ import pytest
 from services.hands.backends.docker.container import (
     Files,
     Machine,
+    Places,
     configuration,
     weaker,
 )
@@ -77,6 +78,25 @@ def test_only_the_sessions_directories_can_be_written_and_no_engines_socket_is_t
         "/mnt/session/tool_outputs",
     }
     assert "docker.sock" not in json.dumps(mounts)
+
+
+def test_hands_in_a_container_name_their_files_as_the_engine_does() -> None:
+    there = Path("/engine/volumes/drover_hands/_data")
+    machine = Machine(processors=2, swap_limits=True, places=Places(Path("/data"), there))
+    own = {mount["Target"]: mount["Source"] for mount in told()["HostConfig"]["Mounts"]}
+    theirs = {
+        mount["Target"]: mount["Source"] for mount in told(machine=machine)["HostConfig"]["Mounts"]
+    }
+    assert own["/workspace"] == "/data/hands/workspaces/sesn_1/workspace"
+    assert theirs == {
+        target: f"{there}{source.removeprefix('/data')}" for target, source in own.items()
+    }
+
+
+def test_nothing_beside_the_hands_own_volume_is_mounted() -> None:
+    elsewhere = Machine(2, swap_limits=True, places=Places(Path("/other"), Path("/engine")))
+    with pytest.raises(ValueError, match="/data/hands"):
+        told(machine=elsewhere)
 
 
 def test_way_out_is_mounted_and_cannot_be_written_to() -> None:

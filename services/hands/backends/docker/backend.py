@@ -8,6 +8,7 @@ import os
 import shutil
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -22,7 +23,6 @@ from services.hands.backends.port import BackendUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from services.hands.backends.docker.engine import Started
     from services.hands.backends.docker.settings import EngineSettings
@@ -36,7 +36,8 @@ _log = structlog.get_logger("hands.docker")
 class DockerBackend:
     """Starts containers. `directory` is the hands' own, which the engine must see under its name.
 
-    The containers are labelled with the installation, which is that directory's.
+    Where it is on a volume of the engine's, the engine is asked for that. The containers are
+    labelled with the installation, which is that directory's.
     """
 
     name = "docker"
@@ -45,7 +46,10 @@ class DockerBackend:
         self._directory = directory.absolute() / "docker"
         self._settings = settings
         self._engine = Engine(settings.host, threads=settings.threads, seconds=settings.seconds)
-        self._installation = hashlib.sha256(os.fsencode(self._directory)).hexdigest()[:12]
+        # Hands in containers have the same directories, each in another volume.
+        place = f"{settings.volume}:" if settings.volume else ""
+        named = os.fsencode(f"{place}{self._directory}")
+        self._installation = hashlib.sha256(named).hexdigest()[:12]
         self._machine: container.Machine | None = None
         self._preparing = asyncio.Lock()
         self._live: set[str] = set()
@@ -136,9 +140,22 @@ class DockerBackend:
                 fitness.check_host(self._settings.host)
                 info, version = await self._engine.about()
                 machine = fitness.check(info, version, self._settings)
+                machine = replace(machine, places=await self._places())
                 await self._sweep()
                 self._machine = machine
             return self._machine
+
+    async def _places(self) -> container.Places:
+        """How the engine calls the hands' files. Raises `BackendUnavailable`."""
+        if not (name := self._settings.volume):
+            return container.Places()
+        there = await self._engine.volume(name)
+        if not there:
+            raise BackendUnavailable(
+                f"the container engine has no volume {name}: name the one that DROVER_DATA_DIR is "
+                "mounted from in DROVER_SANDBOX_DATA_VOLUME"
+            )
+        return container.Places(self._settings.data, Path(there))
 
     async def _sweep(self) -> None:
         """Removes the installation's containers that no sandbox of this process is in."""

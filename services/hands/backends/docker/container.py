@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from services.hands.backends import inside
 from services.hands.backends.etc_files import HOSTNAME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     from services.hands.backends.port import SandboxSpec
     from services.hands.backends.user_files import UserFiles
@@ -39,12 +39,25 @@ _RUNTIME_THREADS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
+class Places:
+    """How the engine's machine calls what is below `here`: by the same path if `there` is none."""
+
+    here: Path = Path("/")
+    there: Path | None = None
+
+    def of(self, path: Path) -> Path:
+        """The engine's path of one of this process's. Raises `ValueError` for one not below it."""
+        return path if self.there is None else self.there / path.relative_to(self.here)
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """What the engine's machine has.
 
     `swap_limits`: the kernel bounds swap. `sockets`: a sandbox can connect to a unix socket of the
     host that is mounted into it. `no_layers`: why no images are made of its containers.
-    `own_kernel`: each container has one, which counts its processes.
+    `own_kernel`: each container has one, which counts its processes. `places`: where the hands'
+    files are there.
     """
 
     processors: int
@@ -52,6 +65,7 @@ class Machine:
     sockets: bool = True
     no_layers: str = ""
     own_kernel: bool = False
+    places: Places = Places()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +112,8 @@ def configuration(
             ),
         },
         "Mounts": [
-            *(_mount(source, place, writable) for source, place, writable in spec.mounts),
-            _mount(files.agent, inside.AGENT_DIRECTORY, writable=False),
-            *_users(spec, files.users),
-            *_way_out(spec),
+            _mount(machine.places.of(source), place, writable)
+            for source, place, writable in _mounts(spec, files)
         ],
         "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
         # The agent's stream is not for a file on the engine's disk.
@@ -172,22 +184,17 @@ def weaker(wanted: Mapping[str, Any], inspected: Mapping[str, Any]) -> Sequence[
     return found
 
 
-def _way_out(spec: SandboxSpec) -> list[dict[str, Any]]:
-    if spec.way_out is None:
-        return []
-    found = [_mount(spec.way_out.directory, inside.EGRESS_DIRECTORY, writable=False)]
-    if not spec.installs_system:  # a package replaces the file
-        found.append(_mount(spec.way_out.bundle, inside.SYSTEM_CERTIFICATES, writable=False))
-    return found
-
-
-def _users(spec: SandboxSpec, users: UserFiles) -> list[dict[str, Any]]:
-    if spec.installs_system:  # packages add some
-        return []
-    return [
-        _mount(users.passwd, "/etc/passwd", writable=False),
-        _mount(users.group, "/etc/group", writable=False),
-    ]
+def _mounts(spec: SandboxSpec, files: Files) -> Iterator[tuple[Path, str, bool]]:
+    """Directory or file of the hands, its place in the sandbox, and whether it may be written."""
+    yield from spec.mounts
+    yield files.agent, inside.AGENT_DIRECTORY, False
+    if not spec.installs_system:  # packages add some, and replace the certificates
+        yield files.users.passwd, "/etc/passwd", False
+        yield files.users.group, "/etc/group", False
+    if spec.way_out is not None:
+        yield spec.way_out.directory, inside.EGRESS_DIRECTORY, False
+        if not spec.installs_system:
+            yield spec.way_out.bundle, inside.SYSTEM_CERTIFICATES, False
 
 
 def _capability(name: str) -> str:

@@ -82,6 +82,16 @@ class Engine:
                 return None
             raise
 
+    async def volume(self, name: str) -> str:
+        """Where a volume's files are on the engine's machine; empty if there is none."""
+        try:
+            found = await self._do(lambda client: client.inspect_volume(name))
+        except EngineRefused as refusal:
+            if refusal.status == _NOT_FOUND:
+                return ""
+            raise
+        return str(found.get("Mountpoint") or "")
+
     async def run(self, name: str, config: Mapping[str, Any]) -> Started:
         """Creates a container and starts it. Whatever fails or is cancelled, none is left."""
         path = self._host.removeprefix(SOCKET)

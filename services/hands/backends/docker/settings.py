@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ class EngineSettings:
     """`host` is a URL as in DOCKER_HOST; `runtime` is one that the engine knows, its own if empty.
 
     The minimums are versions of the engine and of runc; empty takes any. `minimum` is the
-    protections without which no sandbox is started.
+    protections without which no sandbox is started. `volume` is the engine's volume that is mounted
+    here as `data`: the hands are in a container, and the engine knows their files by another path.
     """
 
     host: str
@@ -28,3 +30,5 @@ class EngineSettings:
     threads: int = 8
     seconds: float = 20.0
     minimum: frozenset[Protection] = frozenset()
+    volume: str = ""
+    data: Path = Path("/")
