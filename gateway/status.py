@@ -6,6 +6,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 import orjson
+import structlog
 from starlette.responses import Response
 
 from chassis.telemetry import metrics
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from gateway.upstream import Upstream
+
+_log = structlog.get_logger("gateway.status")
 
 _PAGE_HEADERS = {
     "content-security-policy": (
@@ -58,14 +61,24 @@ def reference() -> Fixed:
 
 
 class Readiness:
-    """`/readyz`: 200 only while every service answers its health check now."""
+    """`/readyz`: 200 only while every service answers its health check now.
+
+    Whoever asks is told which do not, and the log when that changes.
+    """
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
+        self._unready: dict[str, str] = {}
 
     async def __call__(self, _request: Request, _path: Mapping[str, str]) -> Response:
         """200, or 503 with the services that do not answer and why."""
         unready = await self._upstream.unready()
+        if unready != self._unready:
+            self._unready = unready
+            if unready:
+                _log.warning("not_ready", waits_for=unready)
+            else:
+                _log.info("ready")
         if not unready:
             return Response(orjson.dumps({"status": "ready"}), media_type=JSON)
         body = orjson.dumps({"status": "unready", "unready": unready})

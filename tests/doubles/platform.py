@@ -30,6 +30,7 @@ from drover.session.v1 import (
 )
 from drover.skill.v1 import skill_service_pb2_grpc, skill_version_service_pb2_grpc
 from drover.work.v1 import work_service_pb2_grpc
+from identity.about import tell
 from tests.doubles.asked import Asked, stamp
 from tests.doubles.platform_files import Files, Skills, SkillVersions
 from tests.doubles.platform_plain import Plain
@@ -335,6 +336,7 @@ class Platform:
             server.add(session_service_pb2_grpc.add_SessionServiceServicer_to_server, self.sessions)
             server.add(work_service_pb2_grpc.add_WorkServiceServicer_to_server, self.works)
         self.plain.add_to(server, process)
+        tell(server, process)
         await server.start()
         self._servers[process] = server
         self.addresses[process] = server.address

@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from chassis.telemetry import tracing
+from gateway.overview import TICK_SECONDS, TICKS
 from tests.doubles.platform import PROCESSES
 from tests.integration.gateway.conftest import KEY, Gateway
 
@@ -38,6 +39,45 @@ async def test_the_stack_is_ready_only_while_every_service_answers(
     async with asyncio.timeout(10):
         while (await gateway.http.get("/readyz")).status_code != 200:
             pass
+
+
+async def test_what_is_not_ready_is_named_in_the_log_once(gateway: Gateway) -> None:
+    with structlog.testing.capture_logs() as lines:
+        await gateway.http.get("/readyz")
+        await gateway.platform.stop("hands")
+        for _ in range(2):
+            await gateway.http.get("/readyz")
+    told = [line for line in lines if line["event"] in {"ready", "not_ready"}]
+    assert [line["waits_for"] for line in told] == [{"hands": "UNAVAILABLE"}]
+
+
+async def test_every_process_is_told_with_its_release_and_whose_key_was_shown(
+    gateway: Gateway,
+) -> None:
+    await gateway.platform.stop("brain-2")
+    told = (await gateway.http.get("/status")).json()
+    assert told["key"]["workspace_id"] == "wrkspc_default"
+    assert told["key"]["id"].startswith("apikey_")
+    assert KEY not in str(told)
+    processes = {one["name"]: one for one in told["processes"]}
+    assert processes["session"]["address"] == gateway.platform.addresses["session"]
+    assert processes["session"]["version"] == told["version"]
+    assert abs(processes["session"]["clock_ahead_seconds"]) < 1
+    states = {name: one["state"] for name, one in processes.items()}
+    gone = states.pop("brain")  # what does not answer has not said which one it is
+    assert states == dict.fromkeys(set(PROCESSES) - {"brain-2"}, "SERVING")
+    assert gone == "UNAVAILABLE"
+    assert (await gateway.http.get("/status", headers=NOBODY)).status_code == 401
+
+
+async def test_ticks_come_one_by_one(gateway: Gateway) -> None:
+    clock = asyncio.get_running_loop().time
+    async with gateway.http.stream("GET", "/status/stream") as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        lines = response.aiter_lines()
+        at = [clock() async for line in lines if line.startswith("data:")]
+    assert len(at) == TICKS
+    assert at[-1] - at[0] > TICK_SECONDS
 
 
 async def test_metrics_count_by_route_and_never_by_path(gateway: Gateway) -> None:
