@@ -23,8 +23,10 @@ from identity.names import caller_of, name_of
 from identity.table import Caller, may_call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from chassis.grpc.interceptor import Context, Refusal
 
 AUTHORITIES, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
 """The files of a process's directory."""
@@ -38,7 +40,7 @@ _RENEW: Final = "make another with `drover certs renew`"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who a process is, and whom it believes. It is the chassis' `Tls`."""
+    """Who a process is, and whom it believes."""
 
     caller: Caller
     expires: datetime
@@ -71,23 +73,28 @@ class Credentials:
             raise CannotStartError(msg)
         return cls(whose, own.not_valid_after_utc, authorities, chain, key, directory)
 
-    def server(self) -> grpc.ServerCredentials:
-        """What a server shows; no connection without a certificate of an authority's."""
-        return grpc.ssl_server_credentials(
+    def server(self) -> tuple[grpc.ServerCredentials, Refusal]:
+        """What a server shows, and whom it refuses what.
+
+        Without a certificate of an authority's there is no connection.
+        """
+        credentials = grpc.ssl_server_credentials(
             [(self.key, self.chain)], root_certificates=self.authorities, require_client_auth=True
         )
+        return credentials, self.refusal
 
-    def channel(self, callee: str) -> tuple[grpc.ChannelCredentials, str]:
-        """What a channel shows, and the name that its server must show."""
+    def channel(self, callee: str) -> tuple[grpc.ChannelCredentials, Sequence[tuple[str, str]]]:
+        """What a channel shows, and the options by which its server must be `callee`, anywhere."""
         credentials = grpc.ssl_channel_credentials(self.authorities, self.key, self.chain)
-        return credentials, name_of(callee)
+        names = "grpc.ssl_target_name_override", "grpc.default_authority"
+        return credentials, [(option, name_of(callee)) for option in names]
 
-    def refusal(self, method: str, peer: Mapping[str, Iterable[bytes]]) -> str:
-        """Why the peer may not call the method; empty if it may.
+    def refusal(self, method: str, context: Context) -> str:
+        """Why a call's peer may not make it; empty if it may.
 
         gRPC has verified the certificate that the peer's names are of.
         """
-        names = [name.decode("utf-8", "replace") for name in peer.get(_SAN, ())]
+        names = [name.decode("utf-8", "replace") for name in context.auth_context().get(_SAN, ())]
         caller = caller_of(names[0]) if len(names) == 1 else None
         if caller is not None and may_call(caller, method):
             return ""

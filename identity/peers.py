@@ -75,9 +75,8 @@ class Peers:
                 if not _on_loopback(one):
                     msg = f"{callee} is called at {one} without encryption: {_MAKE}"
                     raise CannotStartError(msg)
-        return open_channel(
-            address, self.token, deadline=deadline, retried=retried, tls=self.tls, callee=callee
-        )
+        tls = None if self.tls is None else self.tls.channel(callee)
+        return open_channel(address, self.token, deadline=deadline, retried=retried, tls=tls)
 
     def server(
         self, settings: PeerSettings, registry: CollectorRegistry | None = None
@@ -89,7 +88,7 @@ class Peers:
         return GrpcServer(
             settings.listen,
             self.token,
-            tls=self.tls,
+            tls=None if self.tls is None else self.tls.server(),
             reflection=settings.reflection,
             registry=registry,
         )

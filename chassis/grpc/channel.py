@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import grpc
 import grpc.aio
 
 from chassis.context import REQUEST_KEY, WORKSPACE_KEY, current_call
 from chassis.grpc import options
-from chassis.grpc.peer import Tls
 from chassis.grpc.target import resolve
 from chassis.secret import Secret
 from chassis.telemetry import tracing
@@ -25,27 +25,24 @@ def open_channel(
     *,
     deadline: float = 30.0,
     retried: Sequence[str] = (),
-    tls: Tls | None = None,
-    callee: str = "",
+    tls: tuple[grpc.ChannelCredentials, Sequence[tuple[str, str]]] | None = None,
 ) -> grpc.aio.Channel:
     """A channel to `address` that identifies this process and carries the call context.
 
     `address` may stand for several replicas (`target.resolve`); reads among `retried`, given as
     `package.Service/Method`, are repeated once when a replica is UNAVAILABLE.
-    With `tls` the server, wherever it is, must show that it is `callee`; without, all is in clear.
+    `tls` goes with options that name who must answer there; without it all is in clear.
     Every call carries the secret, the workspace, the request id and, while a span is recorded, its
     trace context. Calls with a unary answer get `deadline` seconds unless they name a `timeout`;
     streams are bounded by their callers. Nothing is dialled before the first call.
     """
     where, chosen = resolve(address, retried)
-    arguments = [*options.CHANNEL, *chosen]
     channel: Any
     if tls is None:
-        channel = grpc.aio.insecure_channel(where, options=arguments)
+        channel = grpc.aio.insecure_channel(where, options=[*options.CHANNEL, *chosen])
     else:
-        credentials, name = tls.channel(callee)
-        arguments += options.shown(name)
-        channel = grpc.aio.secure_channel(where, credentials, options=arguments)
+        named = [*tls[1], *options.CHANNEL, *chosen]  # of two that are the same the first counts
+        channel = grpc.aio.secure_channel(where, tls[0], options=named)
     identity = ("authorization", f"Bearer {token.open()}")
     for kind in ("unary_unary", "stream_unary"):
         setattr(channel, kind, _wrapping(getattr(channel, kind), identity, deadline))

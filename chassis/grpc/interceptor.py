@@ -22,7 +22,6 @@ from chassis import context as calls
 from chassis import rules
 from chassis.context import CallContext, call_context
 from chassis.errors import DroverError, Reason
-from chassis.grpc.peer import Tls
 from chassis.grpc.status import DETAILS_KEY, from_rpc_error, to_status
 from chassis.ids import IdSource
 from chassis.secret import Secret
@@ -30,6 +29,8 @@ from chassis.telemetry import names, tracing
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Refusal: TypeAlias = Callable[[str, Context], str]
+"""Why whoever calls a method, `/package.Service/Method`, must not; empty if they may."""
 
 _OPEN_TO_ALL = "/grpc.health.v1.Health/"
 _FAULT = 500  # the HTTP statuses from which on a failure is the server's own
@@ -41,20 +42,19 @@ _log = structlog.get_logger("chassis.grpc")
 class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Admits calls that carry the installation's secret and answers every failure alike.
 
-    With `tls` it admits those alone that may call the method, too. Handlers take the messages of a
-    request stream from the iterator that they are given: that is where the rules are checked.
+    Those that `refusal` has a reason against it does not admit. Handlers take the messages of
+    a request stream from the iterator that they are given: that is where the rules are checked.
     `seconds` takes down every call, by method and status.
     """
 
     def __init__(
-        self, token: Secret, ids: IdSource, seconds: Histogram, tls: Tls | None = None
+        self, token: Secret, ids: IdSource, seconds: Histogram, refusal: Refusal | None = None
     ) -> None:
         if not token.open():
             msg = "the installation's secret is empty: every caller would pass"
             raise ValueError(msg)
-        self._token, self._tls = token, tls
-        self._ids = ids
-        self._seconds = seconds
+        self._token, self._refusal = token, refusal
+        self._ids, self._seconds = ids, seconds
         self._wrapped: dict[str, Handler] = {}
 
     async def intercept_service(
@@ -82,7 +82,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         return scheme.lower() == "bearer" and self._token.matches(token)
 
     def _permit(self, method: str, context: Context) -> None:
-        if self._tls and (why := self._tls.refusal(method, context.auth_context())):
+        if self._refusal and (why := self._refusal(method, context)):
             raise DroverError(Reason.PERMISSION_DENIED, why)
 
     async def _refuse(self, _requests: object, context: Context) -> None:

@@ -41,8 +41,3 @@ CHANNEL: Final = (
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.enable_http_proxy", 0),  # its variables in the environment are for the outside world
 )
-
-
-def shown(name: str) -> tuple[tuple[str, str], ...]:
-    """The options of a channel whose server must show this name, whatever its address."""
-    return ("grpc.ssl_target_name_override", name), ("grpc.default_authority", name)

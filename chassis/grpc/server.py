@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import grpc
 import grpc.aio
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -13,8 +14,7 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from chassis.errors import CannotStartError
 from chassis.grpc import options
-from chassis.grpc.interceptor import CallInterceptor
-from chassis.grpc.peer import Tls
+from chassis.grpc.interceptor import CallInterceptor, Refusal
 from chassis.ids import IdSource, new_id
 from chassis.secret import Secret
 from chassis.telemetry.metrics import BUCKETS
@@ -34,7 +34,7 @@ class GrpcServer:
         listen: str,
         token: Secret,
         *,
-        tls: Tls | None = None,
+        tls: tuple[grpc.ServerCredentials, Refusal] | None = None,
         reflection: bool = True,
         ids: IdSource = new_id,
         registry: CollectorRegistry | None = None,
@@ -43,7 +43,7 @@ class GrpcServer:
         self._tls = tls
         told, of = ("drover_rpc_seconds", "Seconds of RPCs served."), ("method", "code")
         seconds = Histogram(*told, of, buckets=BUCKETS, registry=registry)
-        interceptors = [CallInterceptor(token, ids, seconds, tls)]
+        interceptors = [CallInterceptor(token, ids, seconds, tls and tls[1])]
         self._server = grpc.aio.server(interceptors=interceptors, options=options.SERVER)
         self._registrar = _Registrar(self._server)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ class GrpcServer:
             if self._tls is None:
                 port = self._server.add_insecure_port(self._listen)
             else:
-                port = self._server.add_secure_port(self._listen, self._tls.server())
+                port = self._server.add_secure_port(self._listen, self._tls[0])
         except RuntimeError as error:
             msg = f"{self._listen} cannot be listened on: is it taken? DROVER_LISTEN names another"
             raise CannotStartError(msg) from error
