@@ -13,7 +13,7 @@ import typer
 
 from cli import keys, skills, vault
 from cli.errors import fail, told_errors
-from cli.options import DEFAULT_DATA, Data, Key, Url
+from cli.options import DEFAULT_DATA, Data, Key, TlsDir, Url
 
 app = typer.Typer(
     name="drover",
@@ -183,6 +183,7 @@ def export_(
     data: Data = DEFAULT_DATA,
     session_address: SessionAddress = None,
     token_file: TokenFile = None,
+    tls_dir: TlsDir = None,
 ) -> None:
     """Writes a session as JSON Lines: the session, its log, what waits in its inbox.
 
@@ -195,7 +196,8 @@ def export_(
     with told_errors():
         if not session:
             fail("an empty id names no session")
-        export_session(resolve(session_address, token_file, data), session, output)
+        target = resolve(session_address, token_file, data, tls_dir=tls_dir)
+        export_session(target, session, output)
 
 
 @app.command("import")
@@ -207,6 +209,7 @@ def import_(
     data: Data = DEFAULT_DATA,
     session_address: SessionAddress = None,
     token_file: TokenFile = None,
+    tls_dir: TlsDir = None,
 ) -> None:
     """Reads a session that was exported, under its own ids, and prints its id.
 
@@ -217,7 +220,7 @@ def import_(
     from cli.transfer.service import resolve
 
     with told_errors():
-        target = resolve(session_address, token_file, data)
+        target = resolve(session_address, token_file, data, tls_dir=tls_dir)
         print(import_session(target, None if file == Path("-") else file))
 
 
@@ -239,14 +242,47 @@ def demo(
 def doctor(
     data: Data = DEFAULT_DATA,
     port: Port = 8080,
+    url: Annotated[
+        str | None,
+        typer.Option(help="Examine the installation at this URL instead, as its clients find it."),
+    ] = None,
+    api_key: Key = None,
 ) -> None:
     """Says what this machine has, and what to do about what it lacks.
 
-    The exit code is 0 if Drover can run here.
+    The exit code is 0 if Drover can run here; with --url, if clients can use what runs there.
     """
-    from cli.doctor.report import examine, show
+    from cli.doctor.report import examine, examine_remote, show
 
-    raise typer.Exit(0 if show(examine(data, port)) else 1)
+    if url is None:
+        able = show(examine(data, port), "Drover can run here", "Drover cannot run here yet")
+    else:
+        findings = examine_remote(url, api_key, data)
+        able = show(findings, "clients can use it", "clients cannot use it yet")
+    raise typer.Exit(0 if able else 1)
+
+
+@app.command()
+def ps(
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Every two seconds, until Ctrl-C.")
+    ] = False,
+    url: Url = None,
+    api_key: Key = None,
+    data: Data = DEFAULT_DATA,
+) -> None:
+    """Says what runs: every process, and the sessions that work, with what each waits for.
+
+    The sessions are those of the key's workspace; processes are shown to a key of an admin.
+    """
+    from cli.ps import show_running
+    from cli.target import resolve
+
+    with told_errors():
+        client = resolve(url, api_key, data).client()
+        show_running(client, as_json=as_json, watch=watch)
 
 
 @app.command()

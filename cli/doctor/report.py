@@ -15,12 +15,15 @@ from cli.doctor import (
     machine,
     processes,
     protections,
+    remote,
     sandbox,
     stores,
     vault,
 )
 from cli.doctor.finding import Finding, Verdict
+from cli.stack.installation import Installation
 from cli.terminal import Terminal
+from identity.about import version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,8 +57,16 @@ def examine(data: Path, port: int) -> list[Finding]:
     ]
 
 
-def show(findings: list[Finding]) -> bool:
-    """Prints the findings; returns whether Drover can run here."""
+def examine_remote(url: str, key: str | None, data: Path) -> list[Finding]:
+    """Every check of an installation elsewhere. Without a `key` the one that is kept in `data`."""
+    kept = Installation(data).key_file
+    if key is None and kept.exists():
+        key = kept.read_text(encoding="utf-8").strip()
+    return remote.examine(url.rstrip("/"), key, version())
+
+
+def show(findings: list[Finding], well: str, ill: str) -> bool:
+    """Prints the findings, and `well` if nothing is missing, else `ill`; returns which."""
     console = Terminal()
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for _ in range(3):
@@ -71,7 +82,7 @@ def show(findings: list[Finding]) -> bool:
     console.print(table, highlight=False)
     able = all(finding.verdict is not Verdict.MISSING for finding in findings)
     console.print(
-        "Drover can run here" if able else "Drover cannot run here yet",
+        well if able else ill,
         style="bold green" if able else "bold red",
     )
     return able

@@ -28,11 +28,13 @@ from drover.session.v1 import (
     session_service_pb2,
     session_service_pb2_grpc,
 )
+from drover.session.v1.operations_service_pb2_grpc import add_OperationsServiceServicer_to_server
 from drover.skill.v1 import skill_service_pb2_grpc, skill_version_service_pb2_grpc
 from drover.work.v1 import work_service_pb2_grpc
 from identity.about import tell
 from tests.doubles.asked import Asked, stamp
 from tests.doubles.platform_files import Files, Skills, SkillVersions
+from tests.doubles.platform_operations import Operations
 from tests.doubles.platform_plain import Plain
 from tests.doubles.platform_workers import EnvironmentKeys, Works
 from tests.doubles.standing import PromptExit
@@ -307,6 +309,7 @@ class Platform:
         self.environment_keys = EnvironmentKeys()
         self.sessions = Sessions()
         self.works = Works()
+        self.operations = Operations()
         self.files = Files()
         self.skills = Skills()
         self.skill_versions = SkillVersions()
@@ -335,6 +338,7 @@ class Platform:
         elif process == "session":
             server.add(session_service_pb2_grpc.add_SessionServiceServicer_to_server, self.sessions)
             server.add(work_service_pb2_grpc.add_WorkServiceServicer_to_server, self.works)
+            server.add(add_OperationsServiceServicer_to_server, self.operations)
         self.plain.add_to(server, process)
         tell(server, process)
         await server.start()
