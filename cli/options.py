@@ -42,4 +42,13 @@ Key = Annotated[
         "--api-key", envvar="DROVER_API_KEY", help="Its key; default the one in DATA/run/api_key."
     ),
 ]
+TlsDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-dir",
+        envvar="DROVER_TLS_DIR",
+        metavar="DIR",
+        help="The operator's certificate; default the one in DATA/run/tls/operator, if any.",
+    ),
+]
 DEFAULT_DATA: Final = Path("drover-data")

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli.transfer.service import TransferError, resolve
+from cli.transfer.service import TransferError
 from drover.vault.v1.vault_key_service_pb2 import RotateKeysRequest
 from drover.vault.v1.vault_key_service_pb2_grpc import VaultKeyServiceStub
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cli.terminal import Terminal
+    from cli.transfer.service import ServiceTarget
 
 _SECONDS = 3_600.0
 
 
-def rotate(
-    address: str | None, token_file: Path | None, data: Path, out: Terminal, *, new_key: bool
-) -> None:
-    """Rotates, and says how far it is. Raises `NoTargetError` and `TransferError`."""
-    target = resolve(address, token_file, data, "vault_proxy")
+def rotate(target: ServiceTarget, out: Terminal, *, new_key: bool) -> None:
+    """Rotates, and says how far it is. Raises `TransferError`."""
     last = None
     with target.channel() as channel:
         asked = VaultKeyServiceStub(channel).RotateKeys(

@@ -140,6 +140,7 @@ def _run_locked(
         raise CannotStartError(obstacle)
     installation.rotate_logs()
     installation.ensure_token()
+    installation.certify()
     key = installation.ensure_key(os.environ.get("DROVER_API_KEY"))
     _migrate(installation.root, quiet=quiet)
     plan = Plan.make(host=host, port=port, brains=brains, ports=chosen[:-1])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cli.errors import fail, told_errors
-from cli.options import DEFAULT_DATA, Data, Key, Url
+from cli.options import DEFAULT_DATA, Data, Key, TlsDir, Url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,6 +85,7 @@ def rotate(
             help="The installation's secret; default the one in DATA/run/token.",
         ),
     ] = None,
+    tls_dir: TlsDir = None,
     data: Data = DEFAULT_DATA,
 ) -> None:
     """Wraps the key of every stored secret anew, with the key provider's newest key.
@@ -94,9 +95,11 @@ def rotate(
     """
     from cli.rotation import rotate as run
     from cli.terminal import Terminal
+    from cli.transfer.service import resolve
 
     with told_errors():
-        run(address, token_file, data, Terminal(), new_key=new_key)
+        target = resolve(address, token_file, data, "vault_proxy", tls_dir=tls_dir)
+        run(target, Terminal(), new_key=new_key)
 
 
 def _listed(client: Anthropic, query: dict[str, str], limit: int) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, Self
 
 import structlog
@@ -14,6 +13,7 @@ from chassis.errors import CannotStartError
 from chassis.grpc.channel import open_channel
 from chassis.grpc.server import GrpcServer
 from identity.credentials import Credentials
+from identity.reach import stays_here
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,11 +70,9 @@ class Peers:
 
         Raises `CannotStartError` where the secret would leave the machine in clear.
         """
-        if self.tls is None:
-            for one in address.split(","):
-                if not _on_loopback(one):
-                    msg = f"{callee} is called at {one} without encryption: {_MAKE}"
-                    raise CannotStartError(msg)
+        if self.tls is None and not stays_here(address):
+            msg = f"{callee} would be called at {address} in clear, secret included: {_MAKE}"
+            raise CannotStartError(msg)
         tls = None if self.tls is None else self.tls.channel(callee)
         return open_channel(address, self.token, deadline=deadline, retried=retried, tls=tls)
 
@@ -82,8 +80,8 @@ class Peers:
         self, settings: PeerSettings, registry: CollectorRegistry | None = None
     ) -> GrpcServer:
         """A server of this process's. Raises `CannotStartError` for one in clear off loopback."""
-        if self.tls is None and not _on_loopback(settings.listen):
-            msg = f"{settings.listen} is not on loopback, and there is no encryption: {_MAKE}"
+        if self.tls is None and not stays_here(settings.listen):
+            msg = f"{settings.listen} is not on loopback, and would be served in clear: {_MAKE}"
             raise CannotStartError(msg)
         return GrpcServer(
             settings.listen,
@@ -92,17 +90,3 @@ class Peers:
             reflection=settings.reflection,
             registry=registry,
         )
-
-
-def _on_loopback(address: str) -> bool:
-    """Whether nothing that is sent to an address leaves the machine."""
-    text = address.strip()
-    if text.startswith("unix:"):
-        return True
-    host = text.removeprefix("dns:").lstrip("/").rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -5,10 +5,15 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chassis.secret import Secret
+from identity.authority import AUTHORITY_DAYS, Authority, place
+from identity.credentials import Credentials
+from identity.peers import Peers
+from identity.table import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +48,10 @@ class Installation:
     def egress_socket(self) -> Path:
         """Where the vault proxy takes the sandboxes' connections."""
         return self.run / "egress.sock"
+
+    def tls_dir(self, caller: str) -> Path:
+        """The certificate, and what goes with it, by which the others know a process."""
+        return self.run / "tls" / caller
 
     def pid_file(self, name: str) -> Path:
         """Holds the pid of the process `name` while it runs."""
@@ -96,6 +105,25 @@ class Installation:
         if wanted:
             write_private(self.key_file, wanted)
         return self._ensure(self.key_file, f"drv_{secrets.token_urlsafe(32)}")
+
+    def certify(self) -> None:
+        """Makes new certificates for all, and forgets what signed them: nobody can make another.
+
+        They are valid as long as a stack may run.
+        """
+        now = datetime.now(UTC)
+        authority = Authority.make(now)
+        for caller in Caller:
+            issued = authority.issue(caller, now, AUTHORITY_DAYS)
+            place(self.tls_dir(caller), authority.pem, issued)
+
+    def peers(self, caller: str) -> Peers:
+        """What the process `caller` of a stack that runs shows the others.
+
+        Raises `OSError` and `CannotStartError` where no stack was.
+        """
+        token = Secret(self.token_file.read_text(encoding="utf-8").strip())
+        return Peers(token, Credentials.read(self.tls_dir(caller), caller))
 
     @staticmethod
     def _ensure(path: Path, fresh: str) -> Secret:

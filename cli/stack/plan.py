@@ -48,6 +48,11 @@ class Part:
     address: str
 
     @property
+    def kind(self) -> str:
+        """What it is one of: `brain` for `brain-1`."""
+        return self.name.partition("-")[0]
+
+    @property
     def is_brain(self) -> bool:
         """Whether it is one of the interchangeable brains."""
         return self.module == _BRAIN_MODULE
@@ -103,7 +108,10 @@ class Plan:
                 module=part.module,
                 log=str(installation.log_file(part.name)),
                 environment=shared
-                | {"DROVER_LISTEN": part.address}
+                | {
+                    "DROVER_LISTEN": part.address,
+                    "DROVER_TLS_DIR": str(installation.tls_dir(part.kind)),
+                }
                 | ({"DROVER_BRAIN_NAME": part.name} if part.is_brain else {})
                 | _metrics(environment, number)
                 | self._egress(part, installation, environment)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
@@ -17,6 +17,9 @@ from cli.stack.installation import Installation
 from cli.target import NoTargetError
 from cli.terminal import plain
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
+from identity.credentials import Credentials
+from identity.reach import stays_here
+from identity.table import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +41,7 @@ class ServiceTarget:
     address: str
     token: Secret
     service: str = "session"
+    tls: Credentials | None = None
 
     @property
     def identity(self) -> tuple[tuple[str, str], ...]:
@@ -62,11 +66,17 @@ class ServiceTarget:
             where, chosen = target.resolve(self.address)
         except ValueError as error:
             raise TransferError(str(error)) from None
-        with grpc.insecure_channel(where, options=[*options.CHANNEL, *chosen]) as channel:
+        with self._open(where, [*options.CHANNEL, *chosen]) as channel:
             try:
                 yield channel
             except grpc.RpcError as error:
                 raise self._told(error) from None
+
+    def _open(self, where: str, arguments: list[tuple[str, Any]]) -> grpc.Channel:
+        if self.tls is None:
+            return grpc.insecure_channel(where, options=arguments)
+        credentials, named = self.tls.channel(self.service)
+        return grpc.secure_channel(where, credentials, options=[*named, *arguments])
 
     def _told(self, error: grpc.RpcError) -> TransferError:
         cause = from_rpc_error(error)
@@ -74,7 +84,10 @@ class ServiceTarget:
             text = f"the {self._name} at {self.address} does not take this secret: give "
             return TransferError(f"{text}--token-file, or the right --data")
         if error.code() is grpc.StatusCode.UNAVAILABLE and not error.trailing_metadata():
-            return TransferError(f"the {self._name} does not answer at {self.address}")
+            return TransferError(
+                f"the {self._name} does not answer at {self.address}, or does not take this "
+                f"command for the operator's: --tls-dir names its certificate"
+            )
         return TransferError(plain(cause.message))
 
     @property
@@ -83,11 +96,17 @@ class ServiceTarget:
 
 
 def resolve(
-    address: str | None, token_file: Path | None, data: Path, service: str = "session"
+    address: str | None,
+    token_file: Path | None,
+    data: Path,
+    service: str = "session",
+    *,
+    tls_dir: Path | None = None,
 ) -> ServiceTarget:
     """The service that is named, else that of the stack which runs over the directory `data`.
 
-    Raises `NoTargetError` when there is none, or no secret.
+    Raises `NoTargetError` when there is none, or no secret, or it would be sent in clear, and
+    `CannotStartError` for a certificate that would be refused.
     """
     installation = Installation(data)
     if not address:
@@ -103,4 +122,10 @@ def resolve(
     if not file.exists():
         msg = f"no secret at {file}: name the installation's with --token-file or --data"
         raise NoTargetError(msg)
-    return ServiceTarget(address, Secret(file.read_text().strip()), service)
+    made = installation.tls_dir(Caller.OPERATOR)
+    directory = tls_dir or (made if made.exists() else None)
+    if directory is None and not stays_here(address):
+        msg = f"{address} is not on this machine: name the operator's certificate with --tls-dir"
+        raise NoTargetError(msg)
+    tls = Credentials.read(directory, Caller.OPERATOR) if directory is not None else None
+    return ServiceTarget(address, Secret(file.read_text().strip()), service, tls)

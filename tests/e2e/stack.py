@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx2
 from anthropic import Anthropic, AsyncAnthropic
 
 from cli.launched import LaunchedStack
+from identity.credentials import Credentials
 from tests.doubles.messages_api import MessagesApi, running
 from tests.e2e.forked_stack import ForkedStack
 
@@ -59,6 +61,12 @@ class Stack:
     def address(self, service: str) -> str:
         """Where a service listens."""
         return (self.data / "run" / f"{service}.address").read_text().strip()
+
+    def channel(self, service: str, caller: str = "operator") -> grpc.Channel:
+        """A channel to a service, as the process that may call what is to be called there."""
+        credentials = Credentials.read(self.data / "run" / "tls" / caller, caller)
+        shown, named = credentials.channel(service.partition("-")[0])
+        return grpc.secure_channel(self.address(service), shown, options=named)
 
     def workspace(self, session_id: str) -> Path:
         """A session's workspace, seen from the host."""
