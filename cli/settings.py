@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _MASK = "***"
 _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_URL")
 
+# What runs beside a stack, where it runs in containers.
+_BESIDE = ("services.engine_proxy.main",)
+
 # Read by the command itself, or by libraries on Drover's behalf.
 _ELSEWHERE = (
     ("DROVER_API_KEY", "cli", "The client's API key; `drover up` makes one when it is not set."),
@@ -68,14 +71,14 @@ def settings_of(modules: Iterable[str]) -> list[Setting]:
 def known_variables() -> set[str]:
     """The variables that somebody reads."""
     plan = Plan.make(host="127.0.0.1", port=8080, brains=1, ports=[0] * 5)
-    read = {setting.variable for setting in settings_of(plan.modules)}
+    read = {setting.variable for setting in settings_of((*plan.modules, *_BESIDE))}
     return read | {variable for variable, _, _ in _ELSEWHERE}
 
 
 def show_settings(environ: Mapping[str, str] = os.environ) -> None:
     """Prints every setting with its value, who reads it, and what it is; secrets are masked."""
     plan = Plan.make(host="127.0.0.1", port=8080, brains=1, ports=[0] * 5)
-    settings = settings_of(plan.modules)
+    settings = settings_of((*plan.modules, *_BESIDE))
     listed = {setting.variable for setting in settings}
     settings += [
         Setting(variable, description, "not set", [reader])

@@ -20,6 +20,7 @@ from services.hands.domain.limits import MIB
 from services.hands.domain.recipe import Recipe
 from services.hands.workspace import Workspaces
 from tests.doubles.docker_engine import IMAGE, Engine
+from tests.doubles.engine_proxy import Proxy
 from tests.doubles.hands_stack import (
     SMALL,
     HandsStack,
@@ -33,8 +34,8 @@ from tests.doubles.hands_waiting import eventually
 
 
 @pytest.fixture
-def sandboxes(docker_engine: Engine) -> Sandboxes:
-    return Sandboxes("docker", docker_engine.host)
+def sandboxes(engine_proxy: Proxy) -> Sandboxes:
+    return Sandboxes("docker", engine_proxy.host)
 
 
 def container_of(hands: HandsStack, session_id: str = "sesn_1") -> str:
@@ -125,8 +126,9 @@ async def test_container_removed_from_outside_is_told_and_replaced(
 
 
 async def test_container_that_a_dead_service_left_is_removed_by_the_next_before_it_serves(
-    sandboxes: Sandboxes, docker_engine: Engine, tmp_path: Path
+    docker_engine: Engine, tmp_path: Path
 ) -> None:
+    sandboxes = Sandboxes("docker", docker_engine.host)  # whose containers the test itself makes
     async with sandboxes.stack(tmp_path) as hands:
         await hands.bash("true")
         installation = hands.backend._installation

@@ -15,6 +15,7 @@ from services.hands.domain.recipe import Recipe
 from services.hands.packages.builder import Bounds
 from tests.doubles.apt_repository import AptRepository, apt_repository, lacking, with_apt
 from tests.doubles.docker_engine import IMAGE, Engine
+from tests.doubles.engine_proxy import Proxy
 from tests.doubles.hands_stack import Sandboxes, printed, text
 from tests.doubles.package_stage import PackageStage, listing, package_stage
 
@@ -44,9 +45,9 @@ def repository() -> Iterator[AptRepository]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(
-    docker_engine: Engine, repository: AptRepository, tmp_path_factory: pytest.TempPathFactory
+    engine_proxy: Proxy, repository: AptRepository, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[PackageStage]:
-    kind = Sandboxes("docker", docker_engine.host)
+    kind = Sandboxes("docker", engine_proxy.host)
     async with package_stage(kind, tmp_path_factory.mktemp("packages"), spares=0) as made:
         made.index.files = repository.files
         yield made

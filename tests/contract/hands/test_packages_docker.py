@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from services.hands.domain.recipe import Recipe
 from tests.doubles.docker_engine import IMAGE, Engine
+from tests.doubles.engine_proxy import Proxy
 from tests.doubles.hands_stack import Sandboxes, text
 from tests.doubles.package_stage import PIP, PackageStage, lacking, listing, package_stage
 
@@ -22,9 +23,9 @@ pytestmark = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(
-    docker_engine: Engine, tmp_path_factory: pytest.TempPathFactory
+    engine_proxy: Proxy, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[PackageStage]:
-    kind = Sandboxes("docker", docker_engine.host)
+    kind = Sandboxes("docker", engine_proxy.host)
     async with package_stage(kind, tmp_path_factory.mktemp("packages")) as made:
         yield made
 

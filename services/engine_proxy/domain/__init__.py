@@ -1,0 +1,3 @@
+"""What is passed on, and what is not."""
+
+from __future__ import annotations
