@@ -36,6 +36,7 @@ from gateway.upstream import Upstream
 from gateway.watch import Watches
 from gateway.workers import Workers
 from identity.about import version
+from identity.leaving import announced
 from identity.peers import Peers
 from identity.table import Caller
 
@@ -99,7 +100,8 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
     router: Router[Served] = Router()
     processes = Processes(addresses(settings), peers.channel, clock)
     overview = Overview(processes, version(), clock)
-    for served in _operations(contract, upstream, registry, overview):
+    ready = status.Readiness(upstream)
+    for served in _operations(contract, ready, registry, overview):
         router.add("GET", served.template, served)
     for route in contract.routes:
         served = Served(route.template, endpoint_of(route), terms=terms(route))
@@ -110,6 +112,7 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
     await server.start(tasks)
     stack.push_async_callback(server.stop)
     stack.callback(fanout.close)
+    await stack.enter_async_context(announced(settings.drain_seconds, ready, server))
     return server
 
 
@@ -119,12 +122,12 @@ def _skill(settings: GatewaySettings) -> Bounds:
 
 
 def _operations(
-    contract: Contract, upstream: Upstream, registry: CollectorRegistry, overview: Endpoint
+    contract: Contract, ready: Endpoint, registry: CollectorRegistry, overview: Endpoint
 ) -> tuple[Served, ...]:
     description = describe(contract, version())
     return (
         Served("/healthz", status.alive(), any_host=True),
-        Served("/readyz", status.Readiness(upstream), any_host=True),
+        Served("/readyz", ready, any_host=True),
         Served("/metrics", status.Metrics(registry)),
         Served("/openapi.json", status.description(description)),
         Served("/docs", status.reference()),
@@ -142,7 +145,12 @@ def _keys(settings: GatewaySettings) -> list[str]:
 def main() -> None:
     """Runs the gateway until it is told to stop."""
     settings = lifecycle.configured(GatewaySettings, service=SERVICE)
-    lifecycle.run(partial(build, settings), service=SERVICE, log_level=settings.log_level)
+    lifecycle.run(
+        partial(build, settings),
+        service=SERVICE,
+        log_level=settings.log_level,
+        stop_seconds=settings.stop_seconds,
+    )
 
 
 if __name__ == "__main__":

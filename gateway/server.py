@@ -26,6 +26,7 @@ _BACKLOG = 2_048
 # Longer than clients keep idle connections, so that no request meets a connection just closed.
 _IDLE_SECONDS = 75
 _GRACE_SECONDS = 8
+_CLOSE = (b"connection", b"close")
 
 
 class HttpServer:
@@ -70,6 +71,14 @@ class HttpServer:
         self._task = group.create_task(self._server.serve(sockets=[self._socket]))
         await self._server.accepting.wait()
         structlog.get_logger("gateway.server").info("listening", address=self.address)
+
+    async def report(self, *, serving: bool) -> None:
+        """Once it is to go, has clients close the connection that each answer comes by.
+
+        They, and what stands before several gateways, then open the next one elsewhere.
+        """
+        headers = self._server.server_state.default_headers
+        self._server.server_state.default_headers = [*headers, *([] if serving else [_CLOSE])]
 
     async def stop(self) -> None:
         """Ends within 8 s: requests are answered, idle connections closed."""

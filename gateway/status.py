@@ -61,7 +61,7 @@ def reference() -> Fixed:
 
 
 class Readiness:
-    """`/readyz`: 200 only while every service answers its health check now.
+    """`/readyz`: 200 only while every service answers its health check now, and the gateway stays.
 
     Whoever asks is told which do not, and the log when that changes.
     """
@@ -69,10 +69,15 @@ class Readiness:
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
         self._unready: dict[str, str] = {}
+        self._stays = True
+
+    async def report(self, *, serving: bool) -> None:
+        """Answers 503 from now on if this gateway is not to be called any more."""
+        self._stays = serving
 
     async def __call__(self, _request: Request, _path: Mapping[str, str]) -> Response:
         """200, or 503 with the services that do not answer and why."""
-        unready = await self._upstream.unready()
+        unready = await self._upstream.unready() if self._stays else {"gateway": "NOT_SERVING"}
         if unready != self._unready:
             self._unready = unready
             if unready:

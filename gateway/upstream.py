@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from chassis.context import IDEMPOTENCY_KEY, REPLAYED_KEY
 from chassis.grpc.status import from_rpc_error
 from gateway.cancellation import cancellation
+from gateway.processes import kind
 from gateway.transfer import LONGEST_SECONDS, Receiving, Sending
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Stream(Protocol):
 
 
 _HEALTH_SECONDS = 2.0
+_HEALTH_CHECKS = 4
+"""Of a service that says no: replicas answer in turns, and another may say yes."""
 _SPOKEN = {"vault_proxy": "the vault proxy"}
 
 
@@ -118,21 +121,31 @@ class Upstream:
         return lambda request: Receiving(call(request, timeout=LONGEST_SECONDS), callee, deadline)
 
     async def unready(self) -> dict[str, str]:
-        """The processes that do not answer their health check with SERVING now, and why."""
+        """The processes that do not answer their health check with SERVING now, and why.
+
+        None of a service of which one does: that one is enough while another is replaced.
+        """
         names = list(self._channels)
         states = await asyncio.gather(*(self._health(name) for name in names))
-        return {name: state for name, state in zip(names, states, strict=True) if state}
+        found = dict(zip(names, states, strict=True))
+        served = {kind(name) for name, state in found.items() if not state}
+        return {name: state for name, state in found.items() if kind(name) not in served}
 
     async def _health(self, process: str) -> str:
         stub = health_pb2_grpc.HealthStub(self._channels[process])
-        request = health_pb2.HealthCheckRequest()
+        request, state = health_pb2.HealthCheckRequest(), ""
         try:
-            answer = await stub.Check(request, timeout=_HEALTH_SECONDS)
+            async with asyncio.timeout(_HEALTH_SECONDS):
+                for _ in range(_HEALTH_CHECKS):
+                    answer = await stub.Check(request, timeout=_HEALTH_SECONDS)
+                    if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                        return ""
+                    state = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
         except grpc.RpcError as error:
-            return str(error.code().name)
-        if answer.status == health_pb2.HealthCheckResponse.SERVING:
-            return ""
-        return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
+            return state or str(error.code().name)
+        except TimeoutError:
+            return state or grpc.StatusCode.DEADLINE_EXCEEDED.name
+        return state
 
     def _callee(self, method: MethodDescriptor) -> str:
         process = self._served[method.containing_service.full_name]

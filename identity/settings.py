@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
@@ -11,6 +11,9 @@ from pydantic_settings import NoDecode
 from chassis.errors import CannotStartError
 from chassis.secret import Secret
 from chassis.settings import Settings
+
+_STOP_SECONDS: Final = 10.0
+"""To answer what is under way, to hand on what is not, and to close what is open."""
 
 
 def _split(value: object) -> object:
@@ -41,6 +44,19 @@ class PeerSettings(Settings):
     brain_addresses: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
         default=(), description="Where the brains listen, comma separated."
     )
+
+    drain_seconds: float = Field(
+        default=0.0,
+        ge=0,
+        le=600,
+        description="Seconds that a process which is told to stop goes on to take calls, while its "
+        "health says no: what your load balancer takes to notice (docs/operations.md).",
+    )
+
+    @property
+    def stop_seconds(self) -> float:
+        """Seconds within which the process has stopped, from its signal on."""
+        return _STOP_SECONDS + self.drain_seconds
 
     def token(self) -> Secret:
         """Reads the installation's secret (ARCHITECTURE §7). Raises `CannotStartError`."""

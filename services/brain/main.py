@@ -21,6 +21,7 @@ from drover.hands.v1.hands_service_pb2_grpc import HandsServiceStub
 from drover.session.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
 from identity.about import tell
+from identity.leaving import announced
 from identity.peers import Peers
 from identity.table import Caller
 from services.brain.clients.checkpoints import CheckpointSender
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from services.brain.model.anthropic_client import AnthropicModelClient
 
 STOP_GRACE = 0.5
-"""Seconds that open calls have when the process stops. Sessions are not waited for."""
+"""Seconds to tell of sessions that were left."""
 
 _log = structlog.get_logger("brain")
 
@@ -106,10 +107,22 @@ async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
     server.add(add_BrainServiceServicer_to_server, BrainRpc(pool))
     tell(server, settings.brain_name)
     await server.start()
-    stack.push_async_callback(server.stop, STOP_GRACE)
+    stack.push_async_callback(_leave, server, worker, pool, settings.brain_drain_seconds)
+    await stack.enter_async_context(announced(settings.drain_seconds, server))
     warming = asyncio.create_task(_warm_up(model))
     stack.callback(warming.cancel)
     return server
+
+
+async def _leave(server: GrpcServer, worker: Worker, pool: BrainPool, seconds: float) -> None:
+    """Leaves sessions to other brains: those whose model answers just now once that is durable.
+
+    Takes none any more. What is not done after `seconds` is broken off, and begun anew elsewhere.
+    """
+    worker.leave()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.stop(seconds + STOP_GRACE))
+        await pool.drain(seconds)
 
 
 async def _warm_up(model: AnthropicModelClient) -> None:
@@ -124,7 +137,12 @@ def main() -> None:
     """Runs a brain until it is told to stop."""
     settings = lifecycle.configured(BrainSettings, service="brain")
     name = settings.brain_name
-    lifecycle.run(partial(build, settings), service=name, log_level=settings.log_level)
+    lifecycle.run(
+        partial(build, settings),
+        service=name,
+        log_level=settings.log_level,
+        stop_seconds=settings.stop_seconds,
+    )
 
 
 if __name__ == "__main__":

@@ -74,6 +74,13 @@ class BrainSettings(PeerSettings):
         ge=0,
         description="Memory for the files that conversations show, as the model is sent them.",
     )
+    brain_drain_seconds: float = Field(
+        default=2.0,
+        ge=0,
+        le=600,
+        description="Seconds that model requests under way may take to end when the brain is told "
+        "to stop; another brain makes those anew that do not. All else is left to it at once.",
+    )
     models_file: Path | None = Field(
         default=None, description="JSON file with models and prices of yours, over those shipped."
     )

@@ -11,6 +11,7 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from chassis.errors import DroverError, Reason
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.calls import Calls
 from services.hands.domain import execution, fence, handover, mounts, remote
@@ -52,6 +53,7 @@ class Executor:
         self._sessions: defaultdict[str, Session] = defaultdict(Session)
         self._fencing = Fencing(journal, self._sessions, tasks)
         self._outside = outside
+        self._draining = False
         self._calls = Calls(journal, pool, custody, outside)
 
     async def provision(
@@ -106,8 +108,8 @@ class Executor:
 
         `name` is the hand's that runs it, and that has what is `given` by then, if it has no other
         `destination`. Goes on when the caller
-        is cancelled. Raises LEASE_LOST, RESOURCE_EXHAUSTED, and ARCHIVED for a hand that was handed
-        over; nothing has run then.
+        is cancelled. Raises LEASE_LOST, RESOURCE_EXHAUSTED, ARCHIVED for a hand that was handed
+        over, and UNAVAILABLE once the calls are drained; nothing has run then.
         """
         asked = await self.ask(
             *(session_id, call_id, generation, tool, text),
@@ -138,6 +140,8 @@ class Executor:
         fence.advance(session.generation, generation)
         under_way = session.calls.get(call_id)
         if under_way is None:
+            if self._draining:
+                raise DroverError(Reason.UNAVAILABLE, "the service stops")
             try:
                 call = (
                     parse(tool, text)
@@ -272,7 +276,8 @@ class Executor:
         await self._custody.purge(session_id, name)
 
     async def drain(self, seconds: float) -> None:
-        """Gives the calls under way so long to end by themselves."""
+        """Gives the calls under way so long to end by themselves, and takes no others."""
+        self._draining = True
         calls = [
             call.result for session in self._sessions.values() for call in session.calls.values()
         ]

@@ -19,6 +19,7 @@ from chassis.settings import SecretText
 from chassis.telemetry.metrics import exposed
 from drover.hands.v1.hands_service_pb2_grpc import add_HandsServiceServicer_to_server
 from identity.about import tell
+from identity.leaving import announced
 from identity.peers import Peers
 from identity.settings import PeerSettings
 from identity.table import Caller
@@ -90,7 +91,8 @@ if TYPE_CHECKING:
 
 SERVICE: Final = "hands"
 _REAP_SECONDS: Final = 15.0
-_DRAIN_SECONDS: Final = 2.0
+_GRACE_SECONDS: Final = 3.0
+"""To answer for calls whose sandbox was ended."""
 _log = structlog.get_logger("hands.main")
 _MAX_ENTRIES: Final = 1_000_000
 """Files and directories of a workspace that is kept in a store."""
@@ -167,6 +169,19 @@ class HandsSettings(
         description="Protections without which no sandbox starts: isolated, limited, separate, "
         "own-kernel, or names of single ones, separated by commas (docs/sandboxes.md).",
     )
+
+    hands_drain_seconds: float = Field(
+        default=3.0,
+        ge=0,
+        le=3600,
+        description="Seconds that tool calls under way may take to end when the hands are told to "
+        "stop; then their sandboxes end, and their outcome is unknown.",
+    )
+
+    @property
+    def stop_seconds(self) -> float:
+        """Seconds within which the process has stopped, from its signal on."""
+        return super().stop_seconds + self.hands_drain_seconds
 
     def limits(self) -> Limits:
         """What one sandbox may use."""
@@ -268,7 +283,10 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     )
     tell(server, SERVICE)
     await server.start()
-    stack.push_async_callback(_stop, server, executor, pool, keeper)
+    stack.push_async_callback(
+        _stop, server, executor, pool, keeper, seconds=settings.hands_drain_seconds
+    )
+    await stack.enter_async_context(announced(settings.drain_seconds, server))
     health = tasks.create_task(follow(database, server), name="health")
     stack.callback(health.cancel)
     return server
@@ -417,11 +435,13 @@ async def _keeper(
     return keeper
 
 
-async def _stop(server: GrpcServer, executor: Executor, pool: Pool, keeper: Keeper) -> None:
+async def _stop(
+    server: GrpcServer, executor: Executor, pool: Pool, keeper: Keeper, *, seconds: float
+) -> None:
     """Refuses new calls; those under way may end, and are recorded as unknown if they do not."""
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(server.stop())
-        await executor.drain(_DRAIN_SECONDS)
+        tasks.create_task(server.stop(seconds + _GRACE_SECONDS))
+        await executor.drain(seconds)
         await pool.close()
         await keeper.close()
 
@@ -439,7 +459,12 @@ async def _reap(pool: Pool, executor: Executor, custody: Custody, given: Given |
 def main() -> None:
     """Runs the hands until they are told to stop."""
     settings = lifecycle.configured(HandsSettings, service=SERVICE)
-    lifecycle.run(partial(build, settings), service=SERVICE, log_level=settings.log_level)
+    lifecycle.run(
+        partial(build, settings),
+        service=SERVICE,
+        log_level=settings.log_level,
+        stop_seconds=settings.stop_seconds,
+    )
 
 
 if __name__ == "__main__":

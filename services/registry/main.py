@@ -27,6 +27,7 @@ from drover.environment.v1.environment_service_pb2_grpc import (
 )
 from drover.file.v1.file_service_pb2_grpc import add_FileServiceServicer_to_server
 from identity.about import tell
+from identity.leaving import announced
 from identity.peers import Peers
 from identity.settings import PeerSettings
 from identity.table import Caller
@@ -122,6 +123,7 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
     tell(server, SERVICE)
     await server.start()
     stack.push_async_callback(server.stop)
+    await stack.enter_async_context(announced(settings.drain_seconds, server))
     health = tasks.create_task(follow(database, server))
     stack.callback(health.cancel)
     return server
@@ -130,7 +132,12 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
 def main() -> None:
     """Runs the registry until it is told to stop."""
     settings = lifecycle.configured(RegistrySettings, service=SERVICE)
-    lifecycle.run(partial(build, settings), service=SERVICE, log_level=settings.log_level)
+    lifecycle.run(
+        partial(build, settings),
+        service=SERVICE,
+        log_level=settings.log_level,
+        stop_seconds=settings.stop_seconds,
+    )
 
 
 if __name__ == "__main__":

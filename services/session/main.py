@@ -26,6 +26,7 @@ from drover.session.v1.resource_service_pb2_grpc import add_ResourceServiceServi
 from drover.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from drover.work.v1.work_service_pb2_grpc import add_WorkServiceServicer_to_server
 from identity.about import tell
+from identity.leaving import announced
 from identity.peers import Peers as OtherProcesses
 from identity.settings import PeerSettings
 from identity.table import Caller
@@ -61,7 +62,7 @@ from services.session.store.store import SqlSessionStore
 from services.session.stuck import StuckSessions
 from services.session.watch import Watch
 from services.session.workers import Doorbell, LapsedWork, Pollers
-from storage import open_database
+from storage import Database, open_database
 from storage.address import is_sqlite
 from storage.answers import BATCH
 from storage.health import follow
@@ -185,12 +186,11 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         WorkRpc(parts, doorbell, Pollers(store), lease_seconds=settings.work_lease_seconds),
     )
     await server.start()
-    stack.push_async_callback(server.stop, _STOP_SECONDS)
-    # After the server, since a brain that is woken calls back at once.
+    # After the server, since a brain that is woken calls back at once. At the end they outlive it:
+    # what it still commits wakes brains, and streams are told what other replicas do.
     work = [dispatcher.run(commits), sweeping(partial(store.write, _forget_answers))]
     work += [
         brains.run(),
-        follow(database, server),
         copying.run(),
         file_releases.run(),
         LapsedWork(store, commits, metrics).run(),
@@ -200,7 +200,17 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     if peers is not None:
         work += [peers.run(), watch.run()]
     await stack.enter_async_context(_running(*work))
+    await _stopping(server, database, settings.drain_seconds, stack)
     return server
+
+
+async def _stopping(
+    server: GrpcServer, database: Database, seconds: float, stack: AsyncExitStack
+) -> None:
+    """Has `stack` end with what others see of this process: its health, then its server."""
+    stack.push_async_callback(server.stop, _STOP_SECONDS)
+    await stack.enter_async_context(announced(seconds, server))
+    await stack.enter_async_context(_running(follow(database, server)))
 
 
 def _offer(server: GrpcServer, parts: Parts, work: WorkRpc) -> None:
@@ -250,7 +260,12 @@ async def _running(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
 def main() -> None:
     """Runs the session service until it is told to stop."""
     settings = lifecycle.configured(SessionSettings, service=SERVICE)
-    lifecycle.run(partial(build, settings), service=SERVICE, log_level=settings.log_level)
+    lifecycle.run(
+        partial(build, settings),
+        service=SERVICE,
+        log_level=settings.log_level,
+        stop_seconds=settings.stop_seconds,
+    )
 
 
 if __name__ == "__main__":

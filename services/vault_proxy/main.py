@@ -25,6 +25,7 @@ from drover.vault.v1.vault_credential_service_pb2_grpc import (
 from drover.vault.v1.vault_key_service_pb2_grpc import add_VaultKeyServiceServicer_to_server
 from drover.vault.v1.vault_service_pb2_grpc import add_VaultServiceServicer_to_server
 from identity.about import tell
+from identity.leaving import announced
 from identity.peers import Peers
 from identity.table import Caller
 from services.vault_proxy.clients.sessions import SessionClient
@@ -150,6 +151,7 @@ async def build(settings: VaultProxySettings, stack: AsyncExitStack) -> GrpcServ
     stack.push_async_callback(server.stop)
     if settings.egress_listen:
         await _egress(ground, vault, outside, sessions)
+    await stack.enter_async_context(announced(settings.drain_seconds, server))
     stack.callback(tasks.create_task(follow(database, server)).cancel)
     return server
 
@@ -290,7 +292,12 @@ def main() -> None:
     """Runs the vault proxy until it is told to stop."""
     keep_memory_closed()
     settings = lifecycle.configured(VaultProxySettings, service=SERVICE)
-    lifecycle.run(partial(build, settings), service=SERVICE, log_level=settings.log_level)
+    lifecycle.run(
+        partial(build, settings),
+        service=SERVICE,
+        log_level=settings.log_level,
+        stop_seconds=settings.stop_seconds,
+    )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ PAST_THE_LEASE = 10.5
 _TURN_SECONDS = 60.0
 _BETWEEN_DEATHS = (2, 10)
 """Turns that end from one death to the next."""
-_PLAN = "plan "
+PLAN = "plan "
 _QUEUED = 0.15
 _STOPPED = 0.08
 _HANDS = 0.04
@@ -67,8 +67,8 @@ def follow_the_plan(request: Request) -> Reply:
     for back, message in enumerate(reversed(messages)):
         for block in message["content"] if isinstance(message["content"], list) else ():
             said = block.get("text", "") if block["type"] == "text" else ""
-            if message["role"] == "user" and said.startswith(_PLAN):
-                name, rounds = json.loads(said.removeprefix(_PLAN))
+            if message["role"] == "user" and said.startswith(PLAN):
+                name, rounds = json.loads(said.removeprefix(PLAN))
                 done = back // 2
                 if done >= len(rounds):
                     return text(f"done {name}", pieces=2)
@@ -133,7 +133,7 @@ class Spree:
                     batch.append(more)
                 for turn in batch:
                     answer = await http.beta.sessions.events.send(
-                        session, events=[user_message(_PLAN + json.dumps([turn.name, turn.rounds]))]
+                        session, events=[user_message(PLAN + json.dumps([turn.name, turn.rounds]))]
                     )
                     sent += [event.id for event in answer.data or []]
                 async with asyncio.timeout(_TURN_SECONDS * len(batch)):

@@ -40,6 +40,11 @@ class BrainPool:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def drain(self, seconds: float) -> None:
+        """Gives what is being worked on so long to end by itself."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+
     @property
     def busy(self) -> int:
         """How many sessions are being worked on."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from catalogue.models import Catalogue, unlisted
+from chassis.errors import DroverError, Reason
 from drover.session.v1.lease_pb2 import (
     TAKE_INPUT_ALL,
     TAKE_INPUT_CONFIRMATIONS,
@@ -73,6 +74,9 @@ if TYPE_CHECKING:
     from services.brain.loop.sync_points import SyncPoints
     from services.brain.model.port import ModelClient
 
+_BEGINS = TakeMessage, ListTools, CallModel, Compact, RunTools, AwaitTools, Rest
+"""Decisions that a brain which is to go leaves to the next one: what they begin takes a while."""
+
 _log = structlog.get_logger("brain.turn")
 
 
@@ -122,8 +126,14 @@ class Turns:
         # The model request that this brain has announced and not made yet.
         self._request = ""
         self._rested = False
+        self._leaving = False
         self._in_turn = False
         self._span = ExitStack()
+
+    def leave(self) -> None:
+        """Has the session left to another brain: at once, but for a model request under way."""
+        self._leaving = True
+        self._stir.set()
 
     def on_input(self, waiting: InputWaiting) -> None:
         """Wakes the turn for input that has come; an interrupt stops the model at once."""
@@ -134,7 +144,10 @@ class Turns:
                 self._model_call.interrupt()
 
     async def run(self) -> None:
-        """Works until the session needs no brain and the lease is given back."""
+        """Works until the session needs no brain and the lease is given back.
+
+        Raises UNAVAILABLE when it has left the session to another brain.
+        """
         with self._span:
             try:
                 await self._log.settle()
@@ -150,6 +163,9 @@ class Turns:
         self._record_finished()
         mine = Mine(self._request, self._runs.running, self._rested, self._lists.ready)
         decision = self._log.harness.decide(self._log.state, self._log.waiting, mine)
+        if self._leaving and isinstance(decision, _BEGINS):
+            await self._log.settle()  # the next one begins from the log
+            raise DroverError(Reason.UNAVAILABLE, "this brain stops")
         ended = await self._perform(decision)
         self._aged = True
         return ended
@@ -319,7 +335,7 @@ class Turns:
         delay = self._ports.retry.delay(rest.failures, rest.retry_after or None)
         # Input wakes it: the next decision rests again, unless it is an interrupt.
         deadline = self._ports.clock.monotonic() + delay
-        while not self._log.waiting.interrupt:
+        while not (self._log.waiting.interrupt or self._leaving):
             remaining = deadline - self._ports.clock.monotonic()
             if remaining <= 0:
                 break
@@ -327,7 +343,7 @@ class Turns:
             with suppress(TimeoutError):
                 async with asyncio.timeout(remaining):
                     await self._stir.wait()
-        self._rested = True
+        self._rested = not self._leaving
 
     async def _run_tools(self, calls: Sequence[Call]) -> None:
         self._begin_span()

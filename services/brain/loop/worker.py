@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from chassis.errors import DroverError, Reason
 from services.brain.clients.hands import GrpcHands, WarmHands
 from services.brain.clients.history import LogHistory
 from services.brain.clients.lease import Lease, held
@@ -19,7 +21,7 @@ from services.brain.loop.sync_points import Point
 from services.brain.loop.turn import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from drover.environment.v1.environment_pb2 import EnvironmentConfig
     from drover.hands.v1.hands_service_pb2_grpc import HandsServiceAsyncStub
@@ -60,16 +62,27 @@ class Worker:
         self._ports = ports
         self._cache = cache
         self._checkpointing = checkpointing
+        self._at_work: set[Turns] = set()
+        self._leaving = False
         # Sessions whose harness has failed here, with its name and what they are to be told.
         self._failed: dict[str, tuple[str, str]] = {}
+
+    def leave(self) -> None:
+        """Has every session left to another brain, as soon as nothing is lost by that."""
+        self._leaving = True
+        for turns in self._at_work:
+            turns.leave()
 
     async def work(self, session_id: str) -> int:
         """Is the session's brain until it needs none; answers the lease's generation.
 
         Raises `DroverError`: LEASE_HELD while another brain is at work, LEASE_LOST when one has
-        taken over, NOT_FOUND and ARCHIVED as the session service says. `HarnessFailedError`; when
-        it is next woken for the session, it tells of that and has the session come to rest.
+        taken over, UNAVAILABLE when it has left the session to another brain, NOT_FOUND and
+        ARCHIVED as the session service says. `HarnessFailedError`; when it is next woken for the
+        session, it tells of that and has the session come to rest.
         """
+        if self._leaving:
+            raise DroverError(Reason.UNAVAILABLE, "this brain stops")
         ports = self._ports
         await ports.points.reach(Point.WOKEN)
         if (failure := self._failed.pop(session_id, None)) is not None:
@@ -106,7 +119,8 @@ class Worker:
                         ports, log, lease, hands, tasks, history=history, snapshots=snapshots
                     )
                     log.listen(turns.on_input)
-                    await turns.run()
+                    with self._known(turns):
+                        await turns.run()
             except ExceptionGroup as group:
                 error = _first(group)
                 if beginnings is not None:
@@ -122,6 +136,17 @@ class Worker:
         if failure is None:
             self._cache.put(CachedState(log.harness.name, log.state, mark))
         return lease.generation
+
+    @contextmanager
+    def _known(self, turns: Turns) -> Iterator[None]:
+        """Has turns be told when this brain is to go."""
+        self._at_work.add(turns)
+        if self._leaving:
+            turns.leave()
+        try:
+            yield
+        finally:
+            self._at_work.discard(turns)
 
     def _remember(self, session_id: str, error: HarnessFailedError) -> None:
         if len(self._failed) >= _REMEMBERED:

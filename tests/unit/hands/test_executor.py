@@ -496,4 +496,5 @@ async def test_result_that_cannot_be_recorded_leaves_the_outcome_unknown(
             await world.executor.drain(0)
         with pytest.raises(DroverError, match="away"):
             await asked
+    await world.restart()
     assert (await ask(world)).verdict == VERDICT_OUTCOME_UNKNOWN
