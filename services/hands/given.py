@@ -14,6 +14,7 @@ from services.hands.outputs.publication import Publication
 from services.hands.outputs.publisher import Publisher
 from services.hands.skills.found import FoundSkills
 from services.hands.skills.mounted import AgentSkills
+from services.hands.traffic import Traffic
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,15 +52,19 @@ class Given:
         free_bytes: int,
         clock: Clock,
         pace: Pace | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         """`bounds` are of outputs, which are published at that `pace`. Bytes of skills are kept in
         `directory`, and `free_bytes` are left on the disk.
         """
         self.memory = memory
+        self._traffic = traffic = traffic or Traffic()
         source = Source(clock, free_bytes=free_bytes)
         self._kinds = Uploads(registry, source), AgentSkills(registry, source, directory)
-        publication = Publication(registry, owners, bounds)
+        publication = Publication(registry, owners, bounds, traffic=traffic)
         self.publisher = Publisher(publication, workspaces, tasks, pace=pace)
+        traffic.waiting("outputs", lambda: self.publisher.waiting)
+        traffic.waiting("memory", lambda: memory.waiting)
         self._workspaces = workspaces
         self._tasks = tasks
         self._clock = clock
@@ -72,7 +77,8 @@ class Given:
     async def equip(self, pool: Pool) -> None:
         """Has a pool's hands be given what sessions mount, and begins to publish."""
         given = pool, self._workspaces, self._tasks, self._clock
-        uploads, skills = Bringer(self._kinds[0], *given), Bringer(self._kinds[1], *given)
+        uploads = Bringer(self._kinds[0], *given, traffic=self._traffic)
+        skills = Bringer(self._kinds[1], *given, traffic=self._traffic)
         self._bringers = [uploads.close, skills.close]
         pool.pieces += [uploads, skills, self.memory]
         pool.attendants += [

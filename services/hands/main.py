@@ -73,6 +73,7 @@ from services.hands.store.handovers import SqlHandOvers
 from services.hands.store.journal import SqlJournal
 from services.hands.store.owners import SqlOwners
 from services.hands.store.schema import SCHEMA
+from services.hands.traffic import CountedMemories, Traffic
 from services.hands.workspace import Workspaces
 from storage import open_database
 from storage.health import follow
@@ -239,7 +240,7 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     vault_proxy = _channel(settings.vault_proxy_address, Caller.VAULT_PROXY, peers, stack)
     records = _channel(settings.registry_address, Caller.REGISTRY, peers, stack)
     grants = _grants(vault_proxy, tasks)
-    given = _given(settings, records, database, workspaces, tasks)
+    given = _given(settings, records, database, workspaces, tasks, traffic=Traffic(registry))
     told: Lifecycle = keeper
     if given is not None:
         stack.push_async_callback(given.close)
@@ -373,13 +374,16 @@ def _given(
     database: Database,
     workspaces: Workspaces,
     tasks: asyncio.TaskGroup,
+    *,
+    traffic: Traffic,
 ) -> Given | None:
     """What sessions are given and leave, where there is a registry."""
     if records is None:
         return None
+    memories = CountedMemories(MemoryClient(records), traffic)
     return Given(
         RegistryClient(records),
-        MemoryDirectories(MemoryClient(records), workspaces, tasks),
+        MemoryDirectories(memories, workspaces, tasks, traffic=traffic),
         SqlOwners(database),
         workspaces,
         tasks,
@@ -387,6 +391,7 @@ def _given(
         directory=settings.data_dir.absolute() / "hands",
         free_bytes=settings.hands_free_mib * MIB,
         clock=SystemClock(),
+        traffic=traffic,
     )
 
 

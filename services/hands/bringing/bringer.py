@@ -15,6 +15,7 @@ from drover.event.v1 import session_event_pb2 as pb
 from services.hands.bringing import beneath
 from services.hands.bringing.ledger import Ledger
 from services.hands.domain.address import session_of
+from services.hands.traffic import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -113,6 +114,7 @@ class Bringer(Generic[T]):
         clock: Clock,
         *,
         wait_seconds: float = WAIT_SECONDS,
+        traffic: Traffic | None = None,
     ) -> None:
         self._kind = kind
         self._pool = pool
@@ -120,6 +122,7 @@ class Bringer(Generic[T]):
         self._tasks = tasks
         self._clock = clock
         self._wait_seconds = wait_seconds
+        self._traffic = traffic or Traffic()
         self._ledger = Ledger(kind.part)
         self._numbers = itertools.count()
         self._works: Counter[str] = Counter()
@@ -262,11 +265,14 @@ class Bringer(Generic[T]):
             except OSError as error:
                 raise NotBrought(_words(error), away=False) from error
         except NotBrought as failure:
+            self._traffic.brought(kind.part, "away" if failure.away else "missing", 0.0)
             _log.warning("not_brought", reason=str(failure), **about)
             raise
         finally:
             await asyncio.to_thread(_drop, errand)
-        _log.info("brought", seconds=round(self._clock.monotonic() - began, 3), **about)
+        took = self._clock.monotonic() - began
+        self._traffic.brought(kind.part, "brought", took)
+        _log.info("brought", seconds=round(took, 3), **about)
 
     def _look(self, root: Path) -> dict[str, str]:
         with beneath.opened(root) as volume:

@@ -14,6 +14,7 @@ from services.hands.domain.address import is_of, session_of
 from services.hands.lifecycle import Unobserved
 from services.hands.memory import records
 from services.hands.memory.mirror import Mirror
+from services.hands.traffic import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -52,8 +53,10 @@ class MemoryDirectories(Unobserved):
         tasks: asyncio.TaskGroup,
         *,
         every: float = 1.0,
+        traffic: Traffic | None = None,
     ) -> None:
         """`every` is the seconds between looks while a call runs."""
+        self._traffic = traffic or Traffic()
         self._memories = memories
         self._workspaces = workspaces
         self._tasks = tasks
@@ -61,6 +64,11 @@ class MemoryDirectories(Unobserved):
         self._followed: dict[str, _Followed] = {}
         self._left: dict[str, Mirror] = {}
         self._storing: set[asyncio.Task[None]] = set()
+
+    @property
+    def waiting(self) -> int:
+        """How many hands have ended whose memories are not all stored."""
+        return sum(mirror.pending for mirror in [*self._left.values()])
 
     async def start(self) -> None:
         """Has stored, soon, what sandboxes of a process that died have left."""
@@ -153,6 +161,7 @@ class MemoryDirectories(Unobserved):
         for where, mirror in list(self._left.items()):
             if self._workspaces.find(where) is None:
                 if mirror.pending:
+                    self._traffic.memory_lost()
                     _log.warning("memory_lost", session_id=session_of(where))
                 del self._left[where]
             elif not mirror.busy:

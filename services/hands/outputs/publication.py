@@ -12,6 +12,7 @@ import structlog
 from chassis.errors import DroverError, Reason
 from services.hands.domain.address import split
 from services.hands.outputs import scan as looking
+from services.hands.traffic import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -78,6 +79,7 @@ class Publication:
     owners: Owners
     bounds: Bounds
     at_once: int = 4
+    traffic: Traffic = field(default_factory=Traffic)
     _room: asyncio.Semaphore = field(init=False)
     _looks: asyncio.Semaphore = field(init=False)
 
@@ -163,11 +165,14 @@ class Publication:
             except looking.Changed:
                 round_.waits = True
             except looking.Refused as refusal:
+                self.traffic.published("refused")
                 round_.refused[output.path] = str(refusal)
                 record.refused[output.path] = output.state
             except DroverError as error:
+                self.traffic.published("refused" if error.reason in _REFUSALS else "failed")
                 _refused(error, output, round_)
             except OSError as error:
+                self.traffic.published("failed")
                 round_.failure = error
             else:
                 round_.waits = round_.waits or output.is_young
@@ -183,6 +188,7 @@ class Publication:
                 await self.registry.publish(workspace_id, session_id, name, output.size, pieces)
             finally:
                 reader.stop()
+        self.traffic.published("published", output.size)
         _log.info("output_published", session_id=session_id, path=name, bytes=output.size)
 
 

@@ -119,6 +119,11 @@ class Publisher:
             if is_of(where, session_id, hand):
                 await self._stop(where)
 
+    @property
+    def waiting(self) -> int:
+        """How many hands have something that could not be published, and is tried again."""
+        return sum(watch.attempts > 0 for watch in [*self._watches.values()])
+
     # what calls are told
 
     def has_news(self, where: str) -> bool:

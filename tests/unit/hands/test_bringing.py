@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from services.hands import boot
 from services.hands.bringing import beneath
@@ -13,6 +14,7 @@ from services.hands.bringing.bringer import Bringer, Errand, NotBrought
 from services.hands.bringing.ledger import Ledger
 from services.hands.domain.mounts import NONE, MountedFile, Mounts
 from services.hands.hand import Hand
+from services.hands.traffic import Traffic
 from tests.doubles.hands_waiting import eventually
 from tests.unit.hands.conftest import World
 
@@ -70,10 +72,11 @@ class Stage:
         self.new_process()
 
     def new_process(self, wait_seconds: float = 5.0) -> None:
-        world = self.world
+        world, self.metrics = self.world, CollectorRegistry()
         self.bringer = Bringer(
             *(self.kind, world.pool, world.workspaces, world.tasks, world.clock),
             wait_seconds=wait_seconds,
+            traffic=Traffic(self.metrics),
         )
         world.pool.pieces[:] = [self.bringer]
 
@@ -118,6 +121,8 @@ async def test_what_is_asked_for_is_there_and_nothing_else(stage: Stage) -> None
     assert stage.bringer.settled(WHERE, hand, NONE)
     assert stage.kind.brought == ["f1", "f2", "f3", "f4"]
     assert stage.beside() == {".uploads.json"}
+    counted, of = stage.metrics.get_sample_value, {"part": "uploads", "outcome": "brought"}
+    assert counted("drover_hands_brought_total", of) == 4
 
 
 async def test_the_next_process_knows_what_is_there(stage: Stage) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from chassis.errors import DroverError, Reason
 from services.hands.outputs.news import note
@@ -18,6 +19,7 @@ from services.hands.outputs.publication import Publication
 from services.hands.outputs.publisher import Pace, Publisher
 from services.hands.outputs.record import mark_restored
 from services.hands.outputs.scan import Bounds
+from services.hands.traffic import Traffic
 from services.hands.workspace import Workspaces
 from tests.doubles.hands_waiting import eventually
 
@@ -75,8 +77,12 @@ class Stage:
         self.new_process()
 
     def new_process(self, bounds: Bounds | None = None, quiet: float = 0.0) -> None:
+        self.metrics = CollectorRegistry()
         publication = Publication(
-            self.registry, Owners(), bounds or Bounds(files=5, file_bytes=1000)
+            self.registry,
+            Owners(),
+            bounds or Bounds(files=5, file_bytes=1000),
+            traffic=Traffic(self.metrics),
         )
         pace = Pace(quiet=quiet, last=5.0, stop=5.0)
         self.publisher = Publisher(publication, self.workspaces, self.tasks, pace=pace)
@@ -135,6 +141,9 @@ async def test_what_has_changed_is_published_and_nothing_else(stage: Stage) -> N
     assert stage.registry.files["a"] == b"other"
     assert stage.registry.uploads.count("deep/b") == 1
     assert len(stage.registry.uploads) == 3
+    counted = stage.metrics.get_sample_value
+    assert counted("drover_hands_outputs_total", {"outcome": "published"}) == 3
+    assert counted("drover_hands_outputs_bytes_total") == len(b"data") + len(b"other")
 
 
 async def test_nothing_is_looked_at_while_a_call_runs(stage: Stage) -> None:
