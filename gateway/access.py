@@ -1,14 +1,15 @@
 """Who may make which request: the one place where that is decided, for every route.
 
 A route says in the contract which kinds of key it takes (`MethodRules.keys`), and its path what it
-is about. An API key opens all of its workspace, an environment's key that environment and its
-sessions, a work item's token that item, its session, and the memory stores and skills of that. What
-is not a worker's answers as if it were not there (ENDPOINTS §0, SEMANTICS §18).
+is about. An API key opens what its scopes say of its workspace, an environment's key that
+environment and its sessions, a work item's token that item, its session, and the memory stores and
+skills of that. What is not a worker's answers as if it were not there (ENDPOINTS §0, SEMANTICS
+§18).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from chassis.context import CallContext, call_context, current_call
@@ -20,8 +21,8 @@ from drover.api.v1.annotations_pb2 import (
     KeyKind,
 )
 from drover.session.v1.session_service_pb2 import EmitEventsRequest
-from gateway import beta
-from gateway.auth import Caller, check_workspace
+from gateway import beta, scopes
+from gateway.auth import Caller, UnknownKeyError, check_workspace
 from gateway.transcode.shape import ContractError
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
     from drover.api.v1.annotations_pb2 import MethodRules
     from gateway.auth import ApiKeys, Token
+    from gateway.guesses import Guesses
+    from gateway.stored_keys import StoredKeys
     from gateway.transcode.routes import Route
     from gateway.workers import Workers
 
@@ -52,21 +55,32 @@ _RESULTS: Final = frozenset({"user_tool_result", "user_custom_tool_result"})
 class Terms:
     """What a route asks of who calls.
 
-    A key of one of the `kinds` and, if they are not empty, the beta name `beta` or `other_beta`.
-    `writes` says that it may change what its path names.
+    A key of one of the `kinds`, which has `scope` or one that opens as much if it is an API key.
+    If they are not empty, the beta name `beta` or `other_beta`. `writes` says that it may change
+    what its path names.
     """
 
     kinds: frozenset[KeyKind.ValueType] = API_ONLY
+    scope: str = scopes.ADMIN
     beta: str = ""
     other_beta: str = ""
     writes: bool = False
+    opened_by: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "opened_by", scopes.opening(self.scope))
 
 
 def terms(route: Route) -> Terms:
-    """What a route asks. Raises as `kinds`."""
+    """What a route asks. Raises as `kinds` and `scopes.needed`."""
     rules = route.rules
-    taken = kinds(rules, route.template)
-    return Terms(taken, rules.beta, rules.other_beta, writes=route.verb != "GET")
+    return Terms(
+        kinds(rules, route.template),
+        scopes.needed(route),
+        rules.beta,
+        rules.other_beta,
+        writes=route.verb != "GET",
+    )
 
 
 def kinds(rules: MethodRules, template: str) -> frozenset[KeyKind.ValueType]:
@@ -84,43 +98,58 @@ def kinds(rules: MethodRules, template: str) -> frozenset[KeyKind.ValueType]:
 class Access:
     """Lets callers in, or refuses them."""
 
-    def __init__(self, keys: ApiKeys, workers: Workers) -> None:
+    def __init__(
+        self, keys: ApiKeys, stored: StoredKeys, workers: Workers, guesses: Guesses
+    ) -> None:
         self._keys = keys
+        self._stored = stored
         self._workers = workers
+        self._guesses = guesses
 
-    def admit(self, headers: Headers, terms: Terms) -> Caller | Token:
-        """Whose request it is, or whose token is still to be asked about by `admit_worker`.
+    async def identify(self, headers: Headers, peer: str) -> Caller:
+        """Whose request it is, which came from the address `peer`.
 
-        Raises UNAUTHENTICATED without a valid key, PERMISSION_DENIED for one of a kind that is not
-        taken or of another workspace than the one named, and as `beta.check`.
+        Raises UNAUTHENTICATED without a valid key, RATE_LIMITED when too many came from there that
+        are not, and PERMISSION_DENIED when the request names another workspace than its key's.
         """
         who = self._keys.caller(headers)
         if isinstance(who, Caller):
-            _check_kind(who.kind, terms.kinds)
-            beta.check(headers, terms.beta, terms.other_beta)
-        return who
-
-    async def admit_worker(
-        self, token: Token, headers: Headers, terms: Terms, path: Mapping[str, str]
-    ) -> Caller:
-        """The worker whose request it is, for something of its own.
-
-        Raises as `admit`, NOT_FOUND for what the path names and is not the worker's, and
-        PERMISSION_DENIED for a change of what its session may only read.
-        """
-        caller = await self._workers.caller(token)
+            return who
+        with self._guesses.watch(peer, who.digest):
+            caller = await self._holder(who)
         check_workspace(headers, caller.workspace_id)
+        return caller
+
+    async def admit(
+        self, caller: Caller, headers: Headers, terms: Terms, path: Mapping[str, str]
+    ) -> None:
+        """Lets a caller in to what a path names.
+
+        Raises PERMISSION_DENIED for a key of a kind or with scopes that do not open it, as
+        `beta.check`, and for workers NOT_FOUND for what is not theirs, and PERMISSION_DENIED for a
+        change of what their session may only read.
+        """
         _check_kind(caller.kind, terms.kinds)
+        if caller.kind == KEY_KIND_API:
+            _check_scopes(caller, terms)
         beta.check(headers, terms.beta, terms.other_beta)
+        if caller.kind == KEY_KIND_API:
+            return
         with call_context(CallContext(caller.workspace_id, current_call().request_id)):
             await self._check_path(caller, path)
             if not _LENT.isdisjoint(path):
                 await self._check_lent(caller, path, writes=terms.writes)
-        return caller
 
     async def confirm(self, caller: Caller) -> None:
-        """Raises UNAUTHENTICATED when a worker that was let in to a session would not be now."""
-        _check_running(await self._workers.caller(caller.token))
+        """Raises UNAUTHENTICATED when a caller that was let in would not be now."""
+        _check_running(await self._holder(caller.token))
+
+    async def _holder(self, token: Token) -> Caller:
+        if token.kind == KEY_KIND_API:
+            return await self._stored.caller(token)
+        if token.kind:
+            return await self._workers.caller(token)
+        raise UnknownKeyError("the API key is not valid")
 
     async def _check_path(self, caller: Caller, path: Mapping[str, str]) -> None:
         if (environment_id := path.get("environment_id", home := caller.environment_id)) != home:
@@ -187,6 +216,14 @@ def _check_kind(kind: KeyKind.ValueType, taken: Collection[KeyKind.ValueType]) -
         others = " or ".join(name for other, name in _NAMES.items() if other in taken)
         raise DroverError(
             Reason.PERMISSION_DENIED, f"this route is not for {_NAMES[kind]}, but for {others}"
+        )
+
+
+def _check_scopes(caller: Caller, terms: Terms) -> None:
+    if terms.opened_by and caller.scopes.isdisjoint(terms.opened_by):
+        raise DroverError(
+            Reason.PERMISSION_DENIED,
+            f"the scopes of this API key do not open this route: it needs {terms.scope}",
         )
 
 

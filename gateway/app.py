@@ -17,7 +17,6 @@ from chassis.context import DEFAULT_WORKSPACE, CallContext, call_context, curren
 from chassis.errors import DroverError, Reason
 from chassis.telemetry import tracing
 from gateway import errors
-from gateway.auth import Caller
 from gateway.transcode.template import NoRouteError, Router, WrongVerbError
 
 if TYPE_CHECKING:
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
     from chassis.clock import Clock
     from chassis.ids import IdSource
     from gateway.access import Access, Terms
-    from gateway.auth import HostNames
+    from gateway.auth import Caller, HostNames
+    from gateway.quotas import Quota, Quotas
     from gateway.traffic import Traffic
 
 Endpoint = Callable[[Request, Mapping[str, str]], Awaitable["ASGIApp"]]
@@ -58,6 +58,7 @@ class GatewayApp:
         router: Router[Served],
         access: Access,
         hosts: HostNames,
+        quotas: Quotas,
         *,
         traffic: Traffic,
         clock: Clock,
@@ -66,6 +67,7 @@ class GatewayApp:
         self._router = router
         self._access = access
         self._hosts = hosts
+        self._quotas = quotas
         self._traffic = traffic
         self._clock = clock
         self._ids = ids
@@ -84,7 +86,13 @@ class GatewayApp:
             verb = request.method if request.method in _VERBS else "OTHER"
             seconds = self._clock.monotonic() - started
             self._traffic.note(
-                verb, served.template, scope["path"], answer.status, seconds, worker=answer.worker
+                verb,
+                served.template,
+                scope["path"],
+                answer.status,
+                seconds,
+                worker=answer.worker,
+                api_key=answer.api_key,
             )
 
     def _find(self, request: Request) -> tuple[Served, Mapping[str, str]]:
@@ -117,14 +125,14 @@ class GatewayApp:
     ) -> None:
         response: ASGIApp
         try:
-            caller = await self._admit(request, served, path)
+            caller = await self._admit(request, served, path, answer)
         except Exception as error:  # noqa: BLE001  # mapped, logged and sent
             response = errors.response(errors.explain(error, self._ids), answer.request_id)
             await response(request.scope, request.receive, answer)
             return
         if caller is not None:
             request.state.caller = caller
-            answer.workspace_id, answer.worker = caller.workspace_id, caller.worker
+            answer.workspace_id = caller.workspace_id
         workspace_id = answer.workspace_id or DEFAULT_WORKSPACE
         with call_context(CallContext(workspace_id, answer.request_id)):
             try:
@@ -134,7 +142,7 @@ class GatewayApp:
             await response(request.scope, request.receive, answer)
 
     async def _admit(
-        self, request: Request, served: Served, path: Mapping[str, str]
+        self, request: Request, served: Served, path: Mapping[str, str], answer: _Answer
     ) -> Caller | None:
         """Whose request it is; `None` where no key is needed."""
         headers = request.headers
@@ -142,10 +150,14 @@ class GatewayApp:
             self._hosts.check(", ".join(headers.getlist("host")))
         if served.terms is None:
             return None
-        who = self._access.admit(headers, served.terms)
-        if isinstance(who, Caller):
-            return who
-        return await self._access.admit_worker(who, headers, served.terms, path)
+        client = request.scope.get("client")
+        caller = await self._access.identify(headers, client[0] if client else "")
+        answer.worker, answer.api_key = caller.worker, caller.api_key
+        answer.quota = self._quotas.take(caller)
+        if answer.quota is not None:
+            answer.quota.check()
+        await self._access.admit(caller, headers, served.terms, path)
+        return caller
 
 
 async def _no_route(_request: Request, _path: Mapping[str, str]) -> Response:
@@ -159,14 +171,18 @@ async def _wrong_verb(
 
 
 class _Answer:
-    """Sends a response with the ids of request and workspace, and remembers its status."""
+    """Sends a response with the ids of request and workspace, and what is left of its key's quota.
 
-    __slots__ = ("_send", "request_id", "status", "worker", "workspace_id")
+    It remembers the status, and whose request it was.
+    """
+
+    __slots__ = ("_send", "api_key", "quota", "request_id", "status", "worker", "workspace_id")
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
         self.request_id = request_id
-        self.workspace_id = self.worker = ""
+        self.workspace_id = self.worker = self.api_key = ""
+        self.quota: Quota | None = None
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
@@ -176,4 +192,6 @@ class _Answer:
             headers["request-id"] = self.request_id
             if self.workspace_id:
                 headers["anthropic-workspace-id"] = self.workspace_id
+            if self.quota is not None:
+                headers.update(self.quota.headers)
         await self._send(message)

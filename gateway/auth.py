@@ -15,18 +15,26 @@ from chassis.errors import DroverError, Reason
 from drover.api.v1.annotations_pb2 import (
     KEY_KIND_API,
     KEY_KIND_ENVIRONMENT,
+    KEY_KIND_UNSPECIFIED,
     KEY_KIND_WORK_ITEM,
     KeyKind,
 )
+from gateway.scopes import ADMIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
     from pathlib import Path
 
     from starlette.datastructures import Headers
 
 _WORKSPACE = "anthropic-workspace-id"
-_PREFIXES = {"drover_env_": KEY_KIND_ENVIRONMENT, "drover_work_": KEY_KIND_WORK_ITEM}
+_PREFIXES = {
+    "drover_env_": KEY_KIND_ENVIRONMENT,
+    "drover_work_": KEY_KIND_WORK_ITEM,
+    "drover_api_": KEY_KIND_API,
+}
+_WORKERS = frozenset({KEY_KIND_ENVIRONMENT, KEY_KIND_WORK_ITEM})
 _ID_LENGTH = 24
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _ANY_ADDRESS = frozenset({"", "0.0.0.0", "[::]"})  # noqa: S104  # compared, not bound
@@ -34,7 +42,10 @@ _ANY_ADDRESS = frozenset({"", "0.0.0.0", "[::]"})  # noqa: S104  # compared, not
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a worker shows, by its digest, before it is known whose it is."""
+    """What somebody shows, by its digest, before it is known whose it is.
+
+    Its `kind` is the one that it looks like; unspecified if it cannot be anybody's.
+    """
 
     kind: KeyKind.ValueType
     digest: bytes
@@ -44,8 +55,9 @@ class Token:
 class Caller:
     """Whose request it is: the workspace, and the digest of the key that opens it.
 
-    `key_id` names a key without its secret. That of an environment opens that one only; a work
-    item's token its item, of which `has_stopped` tells, and the item's session.
+    `key_id` names a key without its secret. An API key opens what its `scopes` say, until it
+    expires; one that `may_end` is not the gateway's own. An environment's opens that one only; a
+    work item's token its item, of which `has_stopped` tells, and the item's session.
     """
 
     workspace_id: str
@@ -56,6 +68,10 @@ class Caller:
     work_id: str = ""
     has_stopped: bool = False
     key_id: str = ""
+    scopes: frozenset[str] = frozenset()
+    requests_per_minute: int | None = None
+    expires_at: datetime | None = None
+    may_end: bool = False
 
     @property
     def worker(self) -> str:
@@ -63,18 +79,35 @@ class Caller:
         return "" if self.kind == KEY_KIND_API else self.key_id or self.work_id
 
     @property
+    def api_key(self) -> str:
+        """What an API key is told by in logs: its id; empty for workers."""
+        return self.key_id if self.kind == KEY_KIND_API else ""
+
+    @property
     def token(self) -> Token:
         """What it was told by."""
         return Token(self.kind, self.key)
 
 
+class UnknownKeyError(DroverError):
+    """UNAUTHENTICATED for a key that nobody has."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Reason.UNAUTHENTICATED, message)
+
+
 class ApiKeys:
-    """The API keys of the default workspace, held as SHA-256 digests only."""
+    """The gateway's own API keys, of the default workspace, held as SHA-256 digests only."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         digests = dict.fromkeys(_digest(key) for key in keys if key)
         self._callers = tuple(
-            Caller(DEFAULT_WORKSPACE, digest, key_id=f"apikey_{digest.hex()[:_ID_LENGTH]}")
+            Caller(
+                DEFAULT_WORKSPACE,
+                digest,
+                key_id=f"apikey_{digest.hex()[:_ID_LENGTH]}",
+                scopes=frozenset({ADMIN}),
+            )
             for digest in digests
         )
         if not self._callers:
@@ -82,11 +115,11 @@ class ApiKeys:
             raise ValueError(msg)
 
     def caller(self, headers: Headers) -> Caller | Token:
-        """Who holds the key that a request carries in either of its headers, or a worker's token.
+        """Who holds the key that a request carries in either of its headers, or what it carries.
 
         A request that shows a worker's token is the worker's, whatever else it shows. Raises
-        UNAUTHENTICATED without a known key or with two workers' tokens, and PERMISSION_DENIED when
-        the request names a workspace that is not the key's.
+        UNAUTHENTICATED without a key and with two that could be somebody's, and PERMISSION_DENIED
+        when the request names a workspace that is not the key's.
         """
         candidates = [headers.get("x-api-key", ""), _bearer(headers.get("authorization", ""))]
         given = [(_digest(candidate), candidate) for candidate in candidates if candidate]
@@ -103,13 +136,15 @@ class ApiKeys:
         ]
         if len(known) < len(given):
             keys = {caller.key for caller in known}
-            tokens = {_token(digest, text) for digest, text in given if digest not in keys} - {None}
-            if len(tokens) > 1:
+            tokens = {_token(digest, text) for digest, text in given if digest not in keys}
+            workers = {token for token in tokens if token.kind in _WORKERS}
+            of_others = workers or {token for token in tokens if token.kind and not known}
+            if len(of_others) > 1:
                 raise DroverError(Reason.UNAUTHENTICATED, "two different keys are given")
-            if (token := next(iter(tokens), None)) is not None:
-                return token
-        if not known:
-            raise DroverError(Reason.UNAUTHENTICATED, "the API key is not valid")
+            if of_others:
+                return of_others.pop()
+            if not known:
+                return tokens.pop()
         check_workspace(headers, DEFAULT_WORKSPACE)
         return known[0]
 
@@ -168,11 +203,11 @@ def _bearer(header: str) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def _token(digest: bytes, text: str) -> Token | None:
+def _token(digest: bytes, text: str) -> Token:
     for prefix, kind in _PREFIXES.items():
         if text.startswith(prefix):
             return Token(kind, digest)
-    return None
+    return Token(KEY_KIND_UNSPECIFIED, digest)
 
 
 def _digest(key: str) -> bytes:

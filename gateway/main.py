@@ -17,13 +17,17 @@ from gateway.app import Endpoint, GatewayApp, Served
 from gateway.auth import ApiKeys, HostNames, key_file
 from gateway.downloads import DownloadEndpoint
 from gateway.fanout import Fanout
+from gateway.guesses import Guesses
 from gateway.idempotency import RequestKeys
 from gateway.overview import Overview, ticking
 from gateway.processes import Processes
+from gateway.quotas import Quotas
 from gateway.room import Room
+from gateway.scopes import ANY, area
 from gateway.server import HttpServer
 from gateway.services import SERVED, addresses, reads
 from gateway.settings import GatewaySettings
+from gateway.stored_keys import StoredKeys
 from gateway.streams import StreamEndpoints
 from gateway.subscription import Resumption
 from gateway.traffic import Traffic
@@ -65,8 +69,13 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
     upstream = Upstream(channels, SERVED, deadline=settings.request_seconds)
     clock = SystemClock()
     traffic, contract = Traffic(registry), Contract(SERVED)
-    access = Access(ApiKeys(_keys(settings)), Workers.of(upstream))
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    access = Access(
+        ApiKeys(_keys(settings)),
+        StoredKeys.of(upstream, tasks, settings.key_cache_seconds, clock),
+        Workers.of(upstream),
+        Guesses(settings.failed_keys_per_minute, clock),
+    )
     fanout = Fanout(tasks, settings.keepalive_seconds, clock)
     streams = StreamEndpoints(
         contract.encoders,
@@ -80,6 +89,7 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
         ids=new_id,
     )
     keys = RequestKeys(peers.token)
+    areas = {area(route.template) for route in contract.routes if not route.rules.admin}
     uploads, downloads = Room(settings.max_uploads), Room(settings.max_downloads)
 
     def endpoint_of(route: Route) -> Endpoint:
@@ -93,9 +103,10 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
         encoder, most = contract.encoders.of(route.answer), settings.max_body_bytes
         if (form := route.form) is not None:
             bounds = _skill(settings) if form.many else Bounds(settings.max_file_bytes)
-            call = upstream.upload(method)
-            return UploadEndpoint(route, form, call, encoder, bounds, room=uploads)
-        return UnaryEndpoint(route, upstream.unary(method), encoder, most, keys=keys, clock=clock)
+            upload = upstream.upload(method)
+            return UploadEndpoint(route, form, upload, encoder, bounds, room=uploads)
+        call = upstream.unary(method)
+        return UnaryEndpoint(route, call, encoder, most, keys=keys, areas=areas, clock=clock)
 
     router: Router[Served] = Router()
     processes = Processes(addresses(settings), peers.channel, clock)
@@ -107,7 +118,8 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
         served = Served(route.template, endpoint_of(route), terms=terms(route))
         router.add(route.verb, route.template, served)
     hosts = HostNames(settings.listen, settings.allowed_hosts)
-    app = GatewayApp(router, access, hosts, traffic=traffic, clock=clock, ids=new_id)
+    quotas = Quotas(settings.requests_per_minute, clock)
+    app = GatewayApp(router, access, hosts, quotas, traffic=traffic, clock=clock, ids=new_id)
     server = HttpServer(app, settings.listen)
     await server.start(tasks)
     stack.push_async_callback(server.stop)
@@ -131,8 +143,8 @@ def _operations(
         Served("/metrics", status.Metrics(registry)),
         Served("/openapi.json", status.description(description)),
         Served("/docs", status.reference()),
-        Served("/status", overview, terms=Terms()),
-        Served("/status/stream", ticking, terms=Terms()),
+        Served("/status", overview, terms=Terms(scope=ANY)),
+        Served("/status/stream", ticking, terms=Terms(scope=ANY)),
     )
 
 

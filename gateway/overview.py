@@ -9,6 +9,7 @@ import orjson
 from starlette.responses import Response, StreamingResponse
 
 from gateway.errors import JSON
+from gateway.scopes import ADMIN
 from gateway.sse import HEADERS, write
 
 if TYPE_CHECKING:
@@ -40,12 +41,20 @@ class Overview:
     async def __call__(self, request: Request, _path: Mapping[str, str]) -> Response:
         """The state of the installation now."""
         caller: Caller = request.state.caller
+        processes = None
+        if ADMIN in caller.scopes:
+            processes = [one.shown() for one in await self._processes.look()]
         body: dict[str, Any] = {
             "type": "status",
             "version": self._version,
             "started_at": self._started.isoformat(),
-            "key": {"id": caller.key_id, "workspace_id": caller.workspace_id},
-            "processes": [one.shown() for one in await self._processes.look()],
+            "key": {
+                "id": caller.key_id,
+                "workspace_id": caller.workspace_id,
+                "scopes": sorted(caller.scopes),
+                "expires_at": None if caller.expires_at is None else caller.expires_at.isoformat(),
+            },
+            "processes": processes,
             "now": self._clock.now().isoformat(),
         }
         return Response(orjson.dumps(body), media_type=JSON)

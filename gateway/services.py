@@ -9,6 +9,7 @@ from chassis.errors import CannotStartError
 from drover.agent.v1 import agent_service_pb2
 from drover.environment.v1 import environment_key_service_pb2, environment_service_pb2
 from drover.file.v1 import file_service_pb2
+from drover.key.v1 import api_key_service_pb2
 from drover.memory.v1 import (
     memory_service_pb2,
     memory_store_service_pb2,
@@ -36,6 +37,7 @@ _FILES: Mapping[FileDescriptor, str] = MappingProxyType(
         agent_service_pb2.DESCRIPTOR: "registry",
         environment_service_pb2.DESCRIPTOR: "registry",
         environment_key_service_pb2.DESCRIPTOR: "registry",
+        api_key_service_pb2.DESCRIPTOR: "registry",
         file_service_pb2.DESCRIPTOR: "registry",
         skill_service_pb2.DESCRIPTOR: "registry",
         skill_version_service_pb2.DESCRIPTOR: "registry",

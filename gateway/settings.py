@@ -24,6 +24,17 @@ class GatewaySettings(PeerSettings):
         default_factory=lambda data: data["data_dir"] / "run" / "api_key",
         description="API keys, one a line; made with a new key if missing.",
     )
+    key_cache_seconds: float = Field(
+        default=5.0, ge=0, description="How long a stored API key is known before it is asked of."
+    )
+    requests_per_minute: int | None = Field(
+        default=None,
+        ge=1,
+        description="Requests a minute of an API key without a limit of its own; default none.",
+    )
+    failed_keys_per_minute: int = Field(
+        default=60, ge=1, description="Keys a minute that one address may show in vain."
+    )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Names, beside loopback, under which clients may call."
     )
@@ -39,7 +50,7 @@ class GatewaySettings(PeerSettings):
         default=30.0, ge=0, description="How long a stream outlives the session service."
     )
     recheck_seconds: float = Field(
-        default=5.0, gt=0, description="How often a worker's open stream is asked if it still may."
+        default=5.0, gt=0, description="How often a key is asked if its open stream may go on."
     )
     request_seconds: float = Field(
         default=30.0, gt=0, description="Deadline of the RPC behind a request."

@@ -39,9 +39,17 @@ class Traffic:
         )
 
     def note(
-        self, verb: str, route: str, path: str, status: int, seconds: float, *, worker: str = ""
+        self,
+        verb: str,
+        route: str,
+        path: str,
+        status: int,
+        seconds: float,
+        *,
+        worker: str = "",
+        api_key: str = "",
     ) -> None:
-        """Takes down one request, and which worker's it was, by an id.
+        """Takes down one request, and which worker's or API key's it was, by an id.
 
         Headers and query are left out: they may hold secrets.
         """
@@ -56,4 +64,5 @@ class Traffic:
             status=status,
             milliseconds=round(seconds * 1_000, 2),
             **({"worker": worker} if worker else {}),
+            **({"api_key": api_key} if api_key else {}),
         )

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from gateway import idempotency
+from gateway import idempotency, scopes
 from gateway.access import check_request
 from gateway.actor import signer
 from gateway.body import read_body
 from gateway.errors import JSON
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from starlette.requests import Request
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class UnaryEndpoint:
     """Serves one route of the contract by one call of its RPC.
 
-    A request body over `max_body` bytes is refused as soon as that is known.
+    A request body over `max_body` bytes is refused as soon as that is known. Scopes of API keys
+    are about one of the `areas`.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class UnaryEndpoint:
         max_body: int,
         *,
         keys: RequestKeys,
+        areas: Collection[str],
         clock: Clock,
     ) -> None:
         self._route = route
@@ -48,6 +50,7 @@ class UnaryEndpoint:
         self._keys = keys
         self._clock = clock
         self._sign = signer(route.method.input_type)
+        self._prepare = scopes.preparing(route.method.input_type, areas)
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Response:
         """The answer. Raises `DroverError`."""
@@ -62,6 +65,8 @@ class UnaryEndpoint:
         check_request(caller, message)
         if self._sign is not None:
             self._sign(message, caller)
+        if self._prepare is not None:
+            self._prepare(message)
         answer, replayed = await self._call(message, key)
         headers = {idempotency.REPLAYED: "true"} if replayed else None
         if route.shown:

@@ -1,7 +1,7 @@
-"""Streams of workers, which end when their keys do.
+"""Streams, which end when the keys do that opened them.
 
-A request asks whose key it carries; a stream would outlive that. So each open stream of a worker
-is asked about again and again.
+A request asks whose key it carries; a stream would outlive that. So each open stream is asked about
+again and again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = structlog.get_logger("gateway.watch")
 
 
 class Watches:
-    """Asks every so many `seconds` whether workers may still follow. Its tasks are `group`'s.
+    """Asks every so many `seconds` whether callers may still follow. Its tasks are `group`'s.
 
     While nobody answers, a stream goes on for `patience` seconds at most.
     """
@@ -48,7 +48,7 @@ class Watches:
     @contextmanager
     def over(self, caller: Caller, end: Callable[[Exception], None]) -> Iterator[None]:
         """Calls `end` with the refusal when `caller` may not go on while the body runs."""
-        if caller.kind == KEY_KIND_API:  # the gateway has these for as long as it runs
+        if caller.kind == KEY_KIND_API and not caller.may_end:  # the gateway's own
             yield
             return
         task = self._group.create_task(self._watch(caller, end))
@@ -60,7 +60,7 @@ class Watches:
     async def _watch(self, caller: Caller, end: Callable[[Exception], None]) -> None:
         answered = self._clock.monotonic()
         while True:
-            await asyncio.sleep(self._seconds)
+            await asyncio.sleep(self._pause(caller))
             try:
                 await self._access.confirm(caller)
             except DroverError as error:
@@ -74,3 +74,10 @@ class Watches:
                 return
             else:
                 answered = self._clock.monotonic()
+
+    def _pause(self, caller: Caller) -> float:
+        """Seconds until a caller is asked about again: no later than its key expires."""
+        if caller.expires_at is None:
+            return self._seconds
+        left = (caller.expires_at - self._clock.now()).total_seconds()
+        return max(0.0, min(self._seconds, left))

@@ -11,7 +11,7 @@ from drover.api.v1.annotations_pb2 import KEY_KIND_ENVIRONMENT, KEY_KIND_WORK_IT
 from drover.environment.v1 import environment_key_service_pb2 as keys_pb
 from drover.session.v1 import session_service_pb2 as session_pb
 from drover.work.v1 import work_pb2, work_service_pb2
-from gateway.auth import Caller
+from gateway.auth import Caller, UnknownKeyError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,10 +135,10 @@ def _lent(session: Session) -> Lent:
     )
 
 
-def invalid(kind: int) -> DroverError:
+def invalid(kind: int) -> UnknownKeyError:
     """UNAUTHENTICATED for a worker's token that opens nothing."""
     name = "environment key" if kind == KEY_KIND_ENVIRONMENT else "work item's token"
-    return DroverError(Reason.UNAUTHENTICATED, f"the {name} is not valid")
+    return UnknownKeyError(f"the {name} is not valid")
 
 
 async def _answer(call: Unary, request: Message) -> Any:  # noqa: ANN401  # of the call's own type

@@ -26,6 +26,7 @@ from drover.environment.v1.environment_service_pb2_grpc import (
     add_EnvironmentServiceServicer_to_server,
 )
 from drover.file.v1.file_service_pb2_grpc import add_FileServiceServicer_to_server
+from drover.key.v1.api_key_service_pb2_grpc import add_ApiKeyServiceServicer_to_server
 from identity.about import tell
 from identity.leaving import announced
 from identity.peers import Peers
@@ -35,12 +36,14 @@ from services.registry.domain.skills.limits import MAX_BYTES, MOST_BYTES, SkillL
 from services.registry.domain.skills.pinning import Pinning
 from services.registry.file_options import FileOptions
 from services.registry.rpc.agents import AgentRpc
+from services.registry.rpc.api_keys import ApiKeyRpc
 from services.registry.rpc.environment_keys import EnvironmentKeyRpc
 from services.registry.rpc.environments import EnvironmentRpc
 from services.registry.rpc.files import FileRpc
 from services.registry.rpc.memory.services import add_memory_services
 from services.registry.rpc.skills.services import add_skill_services
 from services.registry.store.agents import SqlAgentStore
+from services.registry.store.api_keys import SqlApiKeyStore
 from services.registry.store.environment_keys import SqlEnvironmentKeyStore
 from services.registry.store.environments import SqlEnvironmentStore
 from services.registry.store.files.store import SqlFileStore
@@ -104,6 +107,10 @@ async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer
     server.add(
         add_EnvironmentKeyServiceServicer_to_server,
         EnvironmentKeyRpc(SqlEnvironmentKeyStore(database, clock), clock, new_id),
+    )
+    server.add(
+        add_ApiKeyServiceServicer_to_server,
+        ApiKeyRpc(SqlApiKeyStore(database, clock), clock, new_id),
     )
     stores, versions = SqlMemoryStores(database, clock), SqlMemoryVersions(database, clock)
     memories = SqlMemories(database, clock)

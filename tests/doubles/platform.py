@@ -22,6 +22,7 @@ from drover.environment.v1 import (
 )
 from drover.event.v1 import event_pb2
 from drover.file.v1 import file_service_pb2_grpc
+from drover.key.v1 import api_key_service_pb2_grpc
 from drover.session.v1 import (
     preview_pb2,
     session_pb2,
@@ -34,6 +35,7 @@ from drover.work.v1 import work_service_pb2_grpc
 from identity.about import tell
 from tests.doubles.asked import Asked, stamp
 from tests.doubles.platform_files import Files, Skills, SkillVersions
+from tests.doubles.platform_keys import StoredApiKeys
 from tests.doubles.platform_operations import Operations
 from tests.doubles.platform_plain import Plain
 from tests.doubles.platform_workers import EnvironmentKeys, Works
@@ -307,6 +309,7 @@ class Platform:
         self.agents = Agents()
         self.environments = Environments()
         self.environment_keys = EnvironmentKeys()
+        self.api_keys = StoredApiKeys()
         self.sessions = Sessions()
         self.works = Works()
         self.operations = Operations()
@@ -329,6 +332,7 @@ class Platform:
                 environment_key_service_pb2_grpc.add_EnvironmentKeyServiceServicer_to_server,
                 self.environment_keys,
             )
+            server.add(api_key_service_pb2_grpc.add_ApiKeyServiceServicer_to_server, self.api_keys)
             server.add(file_service_pb2_grpc.add_FileServiceServicer_to_server, self.files)
             server.add(skill_service_pb2_grpc.add_SkillServiceServicer_to_server, self.skills)
             server.add(

@@ -21,6 +21,11 @@ def no_environment_key(key_id: str) -> DroverError:
     return DroverError(Reason.NOT_FOUND, f"no environment key {key_id!r}")
 
 
+def no_api_key(key_id: str) -> DroverError:
+    """NOT_FOUND for an API key."""
+    return DroverError(Reason.NOT_FOUND, f"no API key {key_id!r}")
+
+
 def name_taken(name: str) -> DroverError:
     """ALREADY_EXISTS for an environment's name."""
     return DroverError(Reason.ALREADY_EXISTS, f"name: an environment {name!r} exists already")

@@ -19,6 +19,7 @@ from catalogue.resources.paging import Position
 from drover.agent.v1.agent_pb2 import Agent
 from drover.environment.v1.environment_key_pb2 import EnvironmentKey
 from drover.environment.v1.environment_pb2 import Environment
+from drover.key.v1.api_key_pb2 import ApiKey
 from services.registry.domain.environment_key import Holder
 
 
@@ -174,4 +175,37 @@ class EnvironmentKeyStore(Protocol):
 
         Those of an archived environment go on, for its sessions do.
         """
+        ...
+
+
+class ApiKeyStore(Protocol):
+    """API keys, told by the digests of what their holders show.
+
+    Where a `workspace_id` may be `None` it stands for all.
+    """
+
+    async def add(self, key: ApiKey, digest: bytes, once: Once[ApiKey] | None = None) -> ApiKey:
+        """Keeps a new key of its workspace, and answers it; durable on return."""
+        ...
+
+    async def get(self, workspace_id: str | None, key_id: str) -> ApiKey:
+        """A key, revoked or not. Raises NOT_FOUND."""
+        ...
+
+    async def revoke(
+        self,
+        workspace_id: str | None,
+        key_id: str,
+        at: datetime,
+        once: Once[ApiKey] | None = None,
+    ) -> ApiKey:
+        """Revokes for good; a revoked one keeps its time. Raises NOT_FOUND."""
+        ...
+
+    async def page(self, workspace_id: str | None, listing: Listing) -> Sequence[ApiKey]:
+        """Keys, newest first, those that were revoked only with `include_archived`."""
+        ...
+
+    async def find(self, digest: bytes) -> ApiKey | None:
+        """The key of a digest, revoked and expired ones too."""
         ...

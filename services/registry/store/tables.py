@@ -79,3 +79,17 @@ ENVIRONMENT_KEYS = Table(
     Index("environment_keys_by_digest", "digest", unique=True),
     Index("environment_keys_newest", "environment_id", "created_at", "id"),
 )
+
+API_KEYS = Table(
+    "api_keys",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("workspace_id", String, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("revoked_at", BigInteger),
+    Column("definition", LargeBinary, nullable=False),
+    Index("api_keys_by_digest", "digest", unique=True),
+    Index("api_keys_newest", "created_at", "id"),
+    Index("api_keys_newest_of_workspace", "workspace_id", "created_at", "id"),
+)

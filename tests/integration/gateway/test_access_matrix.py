@@ -47,6 +47,7 @@ TAKEN: Final[Mapping[str, frozenset[str]]] = {
 TYPES: Final = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 IDS: Final = {
     "agent_id": "agent_1",
+    "api_key_id": "apikey_1",
     "credential_id": "vcrd_1",
     "environment_id": "env_1",
     "file_id": "file_1",
@@ -67,6 +68,7 @@ RESULT = {"type": "user.tool_result", "tool_use_id": "sevt_1", "content": [TEXT]
 BEARER = {"type": "static_bearer", "mcp_server_url": "https://mcp.example.com", "token": "t"}
 BODIES: Final[Mapping[str, Any]] = {
     "CreateAgent": {"name": "clerk", "model": "m"},
+    "CreateApiKey": {"scopes": ["read"]},
     "UpdateAgent": {"version": 1},
     "CreateEnvironment": {"name": "farm"},
     "CreateSession": {"agent": "agent_1", "environment_id": "env_1"},
@@ -128,6 +130,11 @@ HOLDERS: Final[Mapping[str, Holder]] = {
     "another item's token": Holder(workers.OTHER_WORK_TOKEN, WORK, 404, 404),
     "a stopped item's token": Holder(workers.WORK_TOKEN, WORK, 200, 401, stopped=True),
 }
+
+
+@pytest.fixture
+def gateway_settings() -> dict[str, Any]:
+    return {"failed_keys_per_minute": 10_000}
 
 
 async def call(gateway: Gateway, verb: str, template: str, operation: str, key: str) -> Any:

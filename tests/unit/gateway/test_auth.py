@@ -11,6 +11,7 @@ from chassis.errors import DroverError, Reason
 from drover.api.v1.annotations_pb2 import (
     KEY_KIND_API,
     KEY_KIND_ENVIRONMENT,
+    KEY_KIND_UNSPECIFIED,
     KEY_KIND_WORK_ITEM,
 )
 from gateway.auth import ApiKeys, Caller, HostNames, Token, key_file
@@ -75,19 +76,52 @@ def test_an_api_key_that_begins_like_a_workers_token_is_an_api_key() -> None:
     [
         {},
         {"x-api-key": ""},
-        {"x-api-key": "firs"},
-        {"x-api-key": "first "},
         {"authorization": "Basic first"},
         {"authorization": "first"},
         {"authorization": "Bearer"},
-        {"x-api-key": "fïrst"},
     ],
 )
-def test_without_a_known_key_nobody_calls(headers: dict[str, str]) -> None:
+def test_without_a_key_nobody_calls(headers: dict[str, str]) -> None:
     with pytest.raises(DroverError) as refused:
         KEYS.caller(Headers(headers))
     assert refused.value.reason is Reason.UNAUTHENTICATED
     assert "first" not in refused.value.message
+
+
+@pytest.mark.parametrize("shown", ["firs", "first ", "fïrst", "drover_", "Drover_api_abc"])
+def test_what_looks_like_no_kind_of_key_is_nobodys(shown: str) -> None:
+    who = KEYS.caller(Headers({"x-api-key": shown}))
+    assert isinstance(who, Token)
+    assert who.kind == KEY_KIND_UNSPECIFIED
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-api-key": "drover_api_abc"},
+        {"authorization": "Bearer drover_api_abc"},
+        {"x-api-key": "wrong", "authorization": "Bearer drover_api_abc"},
+        {"x-api-key": "drover_api_abc", "authorization": "Bearer drover_api_abc"},
+    ],
+)
+def test_a_stored_key_is_told_by_how_it_begins(headers: dict[str, str]) -> None:
+    digest = hashlib.sha256(b"drover_api_abc").digest()
+    assert KEYS.caller(Headers(headers)) == Token(KEY_KIND_API, digest)
+
+
+def test_the_gateways_own_key_goes_before_a_stored_one_and_a_workers_token_before_both() -> None:
+    shown = {"x-api-key": "drover_api_abc", "authorization": "Bearer first"}
+    assert isinstance(KEYS.caller(Headers(shown)), Caller)
+    shown["authorization"] = "Bearer drover_work_abc"
+    who = KEYS.caller(Headers(shown))
+    assert isinstance(who, Token)
+    assert who.kind == KEY_KIND_WORK_ITEM
+
+
+def test_two_stored_keys_at_once_are_none() -> None:
+    headers = {"x-api-key": "drover_api_abc", "authorization": "Bearer drover_api_abd"}
+    with pytest.raises(DroverError, match="two different keys"):
+        KEYS.caller(Headers(headers))
 
 
 def test_a_key_does_not_open_another_workspace() -> None:
@@ -160,4 +194,4 @@ def test_a_key_is_named_by_an_id_that_is_not_its_secret() -> None:
     caller = KEYS.caller(Headers({"x-api-key": "first"}))
     assert isinstance(caller, Caller)
     assert caller.key_id == f"apikey_{hashlib.sha256(b'first').hexdigest()[:24]}"
-    assert caller.worker == ""
+    assert (caller.worker, caller.api_key) == ("", caller.key_id)
