@@ -40,6 +40,7 @@ from services.brain.loop.turn import Ports
 from services.brain.loop.worker import Worker
 from services.brain.metrics import CheckpointMetrics
 from services.brain.model.access import open_model
+from services.brain.model.metered import MeteredModel
 from services.brain.model.port import ModelError
 from services.brain.rpc import BrainRpc
 from services.brain.settings import BrainSettings
@@ -90,7 +91,7 @@ async def build(settings: BrainSettings, stack: AsyncExitStack) -> GrpcServer:
         hands=HandsServiceStub(hands),
         harnesses=harnesses,
         ports=Ports(
-            model=model,
+            model=MeteredModel(model, registry),
             retry=RetryPolicy(attempts=settings.model_attempts),
             clock=SystemClock(),
             ids=new_id,
