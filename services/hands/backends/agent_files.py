@@ -12,6 +12,10 @@ from services.hands import runner
 from services.hands.backends import bundle
 
 MAIN_FILE: Final = "main.py"
+"""What any Python starts the agent with."""
+COMPILED_FILE: Final = "main"
+"""The same, compiled for the interpreter that was named, where that could be done: Python tells by
+the first bytes. A parser that is not woken saves a start as long as the agent's own takes."""
 FETCH_FILE: Final = "fetch.cjs"
 """For Node, which is told of it by a variable of the environment."""
 FILTER_FILE: Final = "filter"
@@ -24,7 +28,7 @@ import posix
 import sys
 
 here = __file__.rpartition("/")[0]
-sys.path.insert(0, here)
+sys.path.append(here)
 if posix.getpid() == 1:
     from services.hands.runner.first import divide
 
@@ -70,12 +74,13 @@ def lay_out(directory: Path, python: str, call_filter: bytes | None = None) -> N
     for source in sorted(Path(runner.__path__[0]).glob("*.py")):
         shutil.copyfile(source, package / source.name)
     shutil.copyfile(Path(runner.__path__[0]) / FETCH_FILE, directory / FETCH_FILE)
-    (directory / MAIN_FILE).write_text(_MAIN, encoding="utf-8")
+    for name in (MAIN_FILE, COMPILED_FILE):
+        (directory / name).write_text(_MAIN, encoding="utf-8")
     if call_filter is not None:
         (directory / FILTER_FILE).write_bytes(call_filter)
     if python:
         subprocess.run(  # noqa: S603  # our own file names
-            [python, "-I", "-S", bundle.__file__, str(directory)],
+            [python, "-I", "-S", bundle.__file__, str(directory), MAIN_FILE, COMPILED_FILE],
             env={},
             stdin=subprocess.DEVNULL,
             capture_output=True,

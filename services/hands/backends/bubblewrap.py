@@ -127,7 +127,7 @@ def arguments(
 
 def command(python: str) -> Sequence[str]:
     """What runs in the sandbox."""
-    return (python, *inside.AGENT)
+    return (python, *inside.COMPILED_AGENT)
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from services.hands.backends.agent_files import MAIN_FILE
+from services.hands.backends.agent_files import COMPILED_FILE, MAIN_FILE
 
 BASH: Final = "/bin/bash"
 AGENT_DIRECTORY: Final = "/run/agent"
@@ -17,6 +17,8 @@ SESSION: Final = ("/workspace", "/mnt/session")
 CONTROL_DIRECTORY: Final = "/run/shell"
 AGENT: Final = ("-I", "-S", f"{AGENT_DIRECTORY}/{MAIN_FILE}")
 """What Python is told to run. A file, not the directory: `runpy` would be imported for that."""
+COMPILED_AGENT: Final = (*AGENT[:-1], f"{AGENT_DIRECTORY}/{COMPILED_FILE}")
+"""What the Python is told that the agent's files were laid out for."""
 ENVIRONMENT: Final = {
     "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
     "HOME": "/mnt/session/home",

@@ -29,7 +29,7 @@ _MACHINES = {"x86_64", "aarch64", "riscv64", "s390x"}
 _PIPE_SIZE = 1024 * 1024
 _STATUS_BYTES = 4096
 # The kernel should end what a command started before it ends the agent.
-_OOM_SCORE = "500"
+_OOM_SCORE = b"500"
 
 
 class Shell:
@@ -98,11 +98,8 @@ class Shell:
         except OSError as error:
             if error.errno != errno.ENOSYS:  # older gVisor has no such call: then look by `reap`
                 raise
-        with (
-            ignoring(OSError),  # it only makes the better choice likelier
-            open(f"/proc/{self._pid}/oom_score_adj", "w", encoding="ascii") as file,  # noqa: PTH123
-        ):
-            file.write(_OOM_SCORE)
+        with ignoring(OSError):  # it only makes the better choice likelier
+            _write(f"/proc/{self._pid}/oom_score_adj", _OOM_SCORE)
 
     def submit(self, command: str, spill_path: str) -> None:
         """Runs a command; `read_status` tells its end. Raises `OSError`."""
@@ -201,9 +198,14 @@ def _quoted(value: str) -> str:
 
 
 def _write(path: str, content: bytes) -> None:
-    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_CLOEXEC
-    with open(posix.open(path, flags, 0o600), "wb") as file:  # noqa: PTH123  # it is a descriptor
-        file.write(content)
+    # Not by `open`, which imports a text's encoding, and has a buffer for what is written once.
+    fd = posix.open(path, posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[posix.write(fd, view) :]
+    finally:
+        posix.close(fd)
 
 
 def _fifo(path: str, flags: int) -> int:

@@ -57,7 +57,7 @@ async def test_agents_that_lie_harm_their_own_session_alone(kind: str, tmp_path:
         place = Path(hands.backend._directory, "agent")
         for lie, program in LIES.items():
             source = f"{_GREETING}{program}\ntime.sleep(1000)\n"
-            (place / agent_files.MAIN_FILE).write_text(source, encoding="utf-8")
+            (place / agent_files.COMPILED_FILE).write_text(source, encoding="utf-8")
             started = time.monotonic()
             result = await hands.run("bash", session_id=lie, command="true", timeout_ms=200)
             assert time.monotonic() - started < 5, lie
@@ -204,7 +204,7 @@ async def test_host_is_not_kept_busy_by_an_agent_that_never_stops_talking(
         await hands.bash("true", session_id="honest")
         place = Path(hands.backend._directory, "agent")
         source = f"{_GREETING}\nwhile True:\n    say(b'{{}}')\n"
-        (place / agent_files.MAIN_FILE).write_text(source, encoding="utf-8")
+        (place / agent_files.COMPILED_FILE).write_text(source, encoding="utf-8")
         talking = asyncio.create_task(hands.run("bash", command="true", timeout_ms=500))
         assert await hands.bash("echo fine", session_id="honest") == "fine"
         assert (await talking).is_error

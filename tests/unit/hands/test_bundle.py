@@ -21,9 +21,10 @@ def agent(tmp_path: Path) -> Path:
     return directory
 
 
-def start(agent: Path, *options: str) -> subprocess.CompletedProcess[bytes]:
-    main = agent / agent_files.MAIN_FILE
-    command = [find_python(), "-I", "-S", *options, str(main)]
+def start(
+    agent: Path, *options: str, main: str = agent_files.MAIN_FILE
+) -> subprocess.CompletedProcess[bytes]:
+    command = [find_python(), "-I", "-S", *options, str(agent / main)]
     return subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
 
 
@@ -34,6 +35,19 @@ def imported(agent: Path) -> set[str]:
         line.split("'")[1] for line in shown.splitlines() if line.startswith("import 'services")
     )
     return set(words)
+
+
+def test_agent_starts_from_a_compiled_program(agent: Path) -> None:
+    compiled = agent / agent_files.COMPILED_FILE
+    assert compiled.read_bytes() != (agent / agent_files.MAIN_FILE).read_bytes()
+    shown = start(agent, main=compiled.name)
+    assert REFUSES in shown.stderr
+    assert shown.stdout.endswith(b'{"type":"ready"}')
+
+
+def test_agent_starts_from_its_source_where_it_could_not_be_compiled(tmp_path: Path) -> None:
+    agent_files.lay_out(tmp_path / "agent", "")
+    assert REFUSES in start(tmp_path / "agent", main=agent_files.COMPILED_FILE).stderr
 
 
 def test_agent_is_up_without_importing_a_module_of_its_own(agent: Path) -> None:
