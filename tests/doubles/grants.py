@@ -65,12 +65,16 @@ class MemoryAuthorities:
 
 
 class MemoryRevocations:
-    """Implements `Revocations`."""
+    """Implements `Revocations`. Those of `authorities` have grants."""
 
-    def __init__(self) -> None:
+    def __init__(self, authorities: MemoryAuthorities | None = None) -> None:
+        self.authorities = authorities or MemoryAuthorities()
         self.until: dict[str, int] = {}
 
-    async def revoke(self, session_id: str, until: int) -> None:
+    async def revoke(self, workspace_id: str, session_id: str, until: int) -> None:
+        known = self.authorities.kept.get(session_id)
+        if known is not None and known.workspace_id != workspace_id:
+            return
         self.until[session_id] = max(until, self.until.get(session_id, 0))
 
     async def revoked(self, session_id: str) -> int:

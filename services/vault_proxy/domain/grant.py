@@ -71,7 +71,7 @@ def verified(key: bytes, text: str) -> Grant:
     said, _, signature = text.removeprefix(_PREFIX).partition(".")
     genuine = len(text) <= _MAX and text.startswith(_PREFIX)
     if not hmac.compare_digest(_mac(key, said), _decoded(signature)) or not genuine:
-        raise RefusedError(_INVALID)
+        raise RefusedError(INVALID)
     return Grant(*json.loads(_decoded(said)))
 
 
@@ -90,7 +90,7 @@ def _decoded(text: str) -> bytes:
         return b""
 
 
-_INVALID: Final = Refusal(
+INVALID: Final = Refusal(
     Why.GRANT_INVALID, "no session's grant was shown: the hands service brings it along"
 )
 EXPIRED: Final = Refusal(

@@ -46,8 +46,11 @@ class AuthorityStore(Protocol):
 class Revocations(Protocol):
     """Which grants were ended before their time, durably. Times are Unix microseconds."""
 
-    async def revoke(self, session_id: str, until: int) -> None:
-        """Ends all that were given to the session until then, for every replica."""
+    async def revoke(self, workspace_id: str, session_id: str, until: int) -> None:
+        """Ends all that were given to the workspace's session until then, for every replica.
+
+        A session of that id which another workspace has keeps its own.
+        """
         ...
 
     async def revoked(self, session_id: str) -> int:

@@ -111,7 +111,7 @@ class Giving:
     async def revoke(self, workspace_id: str, session_id: str) -> None:
         """Ends every grant that the session was given until now. Raises `DroverError`."""
         until = micros(self._clock.now()) + _SKEW_SECONDS * _MICRO
-        await self._revocations.revoke(session_id, until)
+        await self._revocations.revoke(workspace_id, session_id, until)
         self._known.forget(workspace_id, session_id)
         _log.info("grants_revoked", session_id=session_id)
 

@@ -10,10 +10,12 @@ from chassis.context import current_call
 from chassis.errors import DroverError, Reason
 from drover.vault.v1 import credential_proxy_service_pb2 as pb
 from drover.vault.v1.credential_proxy_service_pb2_grpc import CredentialProxyServiceServicer
+from services.vault_proxy.domain.grant import INVALID
 from services.vault_proxy.domain.refusal import RefusedError, Why
 
 if TYPE_CHECKING:
     from services.vault_proxy.domain.ports import Sessions, ToolServers
+    from services.vault_proxy.domain.refusal import Refusal
     from services.vault_proxy.domain.session import SessionFacts
     from services.vault_proxy.grants.giving import Giving
     from services.vault_proxy.store.counts import SqlCounts
@@ -92,8 +94,14 @@ class CredentialProxyRpc(CredentialProxyServiceServicer):
     async def _facts(self, grant: str) -> SessionFacts:
         """Whose grant that is. Raises `DroverError`: PERMISSION_DENIED, ARCHIVED, UNAVAILABLE."""
         try:
-            return (await self._sessions.of_grant(grant)).facts
+            facts = (await self._sessions.of_grant(grant)).facts
         except RefusedError as error:
-            refusal = error.refusal
-            reason = _REASONS.get(refusal.reason, Reason.PERMISSION_DENIED)
-            raise DroverError(reason, refusal.message, error_code=str(refusal.reason)) from error
+            raise _told(error.refusal) from error
+        if facts.workspace_id != current_call().workspace_id:
+            raise _told(INVALID)
+        return facts
+
+
+def _told(refusal: Refusal) -> DroverError:
+    reason = _REASONS.get(refusal.reason, Reason.PERMISSION_DENIED)
+    return DroverError(reason, refusal.message, error_code=str(refusal.reason))

@@ -33,8 +33,12 @@ _LOAD = Prepared(
         _A.session_id == bindparam("session_id"), _A.workspace_id == bindparam("workspace_id")
     )
 )
+# Who has a grant has an authority: of a session of another workspace nothing is taken back.
 _REVOKE = text(
-    "INSERT INTO revocations (session_id, until) VALUES (:session_id, :until)"
+    "INSERT INTO revocations (session_id, until)"
+    " SELECT CAST(:session_id AS VARCHAR), CAST(:until AS BIGINT) WHERE NOT EXISTS"
+    " (SELECT 1 FROM session_authorities AS known WHERE known.session_id = :session_id"
+    " AND known.workspace_id <> :workspace_id)"
     " ON CONFLICT (session_id) DO UPDATE SET until = CASE WHEN excluded.until > revocations.until"
     " THEN excluded.until ELSE revocations.until END"
 )
@@ -112,9 +116,9 @@ class SqlRevocations:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def revoke(self, session_id: str, until: int) -> None:
-        """Ends all that were given to the session until then."""
-        values = {"session_id": session_id, "until": until}
+    async def revoke(self, workspace_id: str, session_id: str, until: int) -> None:
+        """Ends all that were given to the workspace's session until then."""
+        values = {"session_id": session_id, "workspace_id": workspace_id, "until": until}
         await self._database.write(lambda connection: connection.execute(_REVOKE, values).close())
 
     async def revoked(self, session_id: str) -> int:

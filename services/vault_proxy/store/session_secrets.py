@@ -24,9 +24,9 @@ _PUT = text(
     "INSERT INTO session_secrets (session_id, resource_id, workspace_id, ask_at, wrapped_with,"
     " wrapped_key, ciphertext) VALUES (:session_id, :resource_id, :workspace_id, :ask_at,"
     " :wrapped_with, :wrapped_key, :ciphertext) ON CONFLICT (session_id, resource_id) DO UPDATE SET"
-    " workspace_id = excluded.workspace_id, ask_at = excluded.ask_at,"
-    " wrapped_with = excluded.wrapped_with, wrapped_key = excluded.wrapped_key,"
-    " ciphertext = excluded.ciphertext"
+    " ask_at = excluded.ask_at, wrapped_with = excluded.wrapped_with,"
+    " wrapped_key = excluded.wrapped_key, ciphertext = excluded.ciphertext"
+    " WHERE session_secrets.workspace_id = excluded.workspace_id"
 )
 
 
@@ -37,7 +37,7 @@ class SqlSessionSecretStore:
         self._database = database
 
     async def put(self, row: SessionSecretRow, ask_at: int) -> None:
-        """Keeps a secret in place of an earlier one."""
+        """Keeps a secret in place of an earlier one, unless another workspace has that."""
         values = {
             "session_id": row.session_id,
             "resource_id": row.resource_id,

@@ -26,7 +26,8 @@ class Stores(NamedTuple):
 def both(databases: list[Database]) -> list[Stores]:
     """The stores of two processes."""
     if not databases:
-        return [Stores(MemoryAuthorities(), MemoryRevocations())] * 2
+        authorities = MemoryAuthorities()
+        return [Stores(authorities, MemoryRevocations(authorities))] * 2
     return [Stores(SqlAuthorities(one), SqlRevocations(one)) for one in databases]
 
 
@@ -70,16 +71,25 @@ async def test_a_revocation_holds_for_every_process_and_only_ever_reaches_furthe
     both: list[Stores],
 ) -> None:
     assert await both[0].revocations.revoked("sesn_1") == 0
-    await both[0].revocations.revoke("sesn_1", 2_000_000_000_000_000)
-    await both[1].revocations.revoke("sesn_1", 1_000_000_000_000_000)
+    await both[0].revocations.revoke("wrkspc_1", "sesn_1", 2_000_000_000_000_000)
+    await both[1].revocations.revoke("wrkspc_1", "sesn_1", 1_000_000_000_000_000)
     assert await both[1].revocations.revoked("sesn_1") == 2_000_000_000_000_000
     assert await both[1].revocations.revoked("sesn_2") == 0
 
 
+async def test_what_a_workspace_takes_back_is_its_own(both: list[Stores]) -> None:
+    await both[0].authorities.keep(_authority("sesn_1"))
+    await both[1].revocations.revoke("wrkspc_2", "sesn_1", 10)
+    assert await both[0].revocations.revoked("sesn_1") == 0
+    await both[1].revocations.revoke("wrkspc_1", "sesn_1", 10)
+    await both[1].revocations.revoke("wrkspc_2", "sesn_1", 20)
+    assert await both[0].revocations.revoked("sesn_1") == 10
+
+
 async def test_revocations_that_no_grant_outlives_are_forgotten(both: list[Stores]) -> None:
     store = both[0].revocations
-    await store.revoke("sesn_1", 10)
-    await store.revoke("sesn_2", 20)
+    await store.revoke("wrkspc_1", "sesn_1", 10)
+    await store.revoke("wrkspc_1", "sesn_2", 20)
     await store.forget(20)
     assert await store.revoked("sesn_1") == 0
     assert await store.revoked("sesn_2") == 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -99,6 +100,8 @@ async def test_session_secrets_are_replaced_found_and_forgotten(database: Databa
     await store.put(secret("sesn_1", "sesrsc_2"), 20)
     assert await store.get(HOME, "sesn_1", "sesrsc_1") == sealed("b")
     assert await store.get(ELSEWHERE, "sesn_1", "sesrsc_1") is None
+    await store.put(replace(secret("sesn_1", "sesrsc_1", "forged"), workspace_id=ELSEWHERE), 0)
+    assert await store.get(HOME, "sesn_1", "sesrsc_1") == sealed("b")
     assert await store.due(19, 10) == []
     assert await store.due(20, 10) == [(HOME, "sesn_1")]
     await store.ask_again(HOME, "sesn_1", 30)
