@@ -89,7 +89,7 @@ class Calls:
     ) -> ExecuteResponse:
         call_id = under_way.call_id
         begun = await self._journal.begin(session_id, call_id, under_way.generation, call.tool)
-        session.generation = max(session.generation, under_way.generation)
+        session.take(under_way.generation)
         if begun.step is Step.ANSWER:
             return _recorded(begun)
         try:

@@ -149,10 +149,7 @@ class Custody:
     async def _check_ends(self, handover: HandOver) -> None:
         if not await self._exists(handover.where):
             await self.check(handover.session_id, handover.hand)
-            raise DroverError(
-                Reason.NOT_FOUND,
-                f"session {handover.session_id} has not made {shown(handover.hand)}",
-            )
+            raise rules.not_made(handover.session_id, handover.hand)
         if await asyncio.to_thread(self._workspaces.has_memory, handover.where):
             raise rules.has_memory(handover.hand)
         if await self._exists(handover.to):

@@ -11,6 +11,7 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from chassis.context import current_call
 from chassis.errors import DroverError, Reason
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.calls import Calls
@@ -69,8 +70,8 @@ class Executor:
         already.
 
         The generation may yet have to become durable: whatever has effects sees to that itself
-        (docs/adr/0027). Raises LEASE_LOST, RESOURCE_EXHAUSTED, ARCHIVED for a hand that was handed
-        over, and `BackendUnavailable`.
+        (docs/adr/0027). Raises LEASE_LOST, NOT_FOUND for a session of another workspace,
+        RESOURCE_EXHAUSTED, ARCHIVED for a hand that was handed over, and `BackendUnavailable`.
         """
         kept = await self._fencing.admit(session_id, generation)
         session = self._sessions[session_id]
@@ -108,8 +109,9 @@ class Executor:
 
         `name` is the hand's that runs it, and that has what is `given` by then, if it has no other
         `destination`. Goes on when the caller
-        is cancelled. Raises LEASE_LOST, RESOURCE_EXHAUSTED, ARCHIVED for a hand that was handed
-        over, and UNAVAILABLE once the calls are drained; nothing has run then.
+        is cancelled. Raises LEASE_LOST, NOT_FOUND for a session of another workspace,
+        RESOURCE_EXHAUSTED, ARCHIVED for a hand that was handed over, and UNAVAILABLE once the
+        calls are drained; nothing has run then.
         """
         asked = await self.ask(
             *(session_id, call_id, generation, tool, text),
@@ -137,6 +139,7 @@ class Executor:
     ) -> Execution | ExecuteResponse:
         """The call under way, which is begun if it is not, or its refusal. As `execute`."""
         session = self._sessions[session_id]
+        session.check_workspace(session_id)
         fence.advance(session.generation, generation)
         under_way = session.calls.get(call_id)
         if under_way is None:
@@ -164,6 +167,7 @@ class Executor:
             run = self._calls.run(session_id, session, under_way, call)
             self._tasks.create_task(run, name=f"call {call_id}")
         else:
+            fence.check_workspace(session_id, under_way.workspace_id, current_call().workspace_id)
             under_way.generation = max(under_way.generation, generation)
             await self._fencing.keep(session_id, generation)
         return under_way
@@ -176,7 +180,7 @@ class Executor:
         fence.advance(self._sessions[session_id].generation, generation)
         await self._journal.cancel(session_id, generation, call_ids)
         session = self._sessions[session_id]  # looked up now: it may be another one
-        session.generation = max(session.generation, generation)
+        session.take(generation)
         calls = [session.calls[call_id] for call_id in call_ids if call_id in session.calls]
         for call in calls:
             call.stop.set()
@@ -186,6 +190,10 @@ class Executor:
                     stops.create_task(call.hand.cancel(call.call_id))
         await all_ended(calls)
 
+    async def serves(self, session_id: str) -> bool:
+        """Whether a session is of the workspace that calls, or of none that is known."""
+        return await self._journal.owner(session_id) in {"", current_call().workspace_id}
+
     async def end(self, session_id: str, generation: int) -> None:
         """Takes nothing of the session's last lease generation any more.
 
@@ -194,6 +202,7 @@ class Executor:
         session = self._sessions[session_id]
         session.generation = fence.advance(session.generation, generation + 1)
         await self._journal.end(session_id, generation)
+        session.take(generation + 1)
 
     async def fence(self, session_id: str, generation: int) -> None:
         """Takes a generation, which may not be older than the newest seen. Raises LEASE_LOST."""
@@ -241,6 +250,10 @@ class Executor:
         SESSION_RUNNING (`hand_busy`) when somebody uses the hand.
         """
         handover.check_sense(wanted)
+        if not await self.serves(wanted.session_id):
+            raise handover.not_made(wanted.session_id, wanted.hand)
+        if not await self.serves(wanted.to_session_id):
+            raise handover.not_seen(wanted.to_session_id)
         for session_id, name in (
             (wanted.session_id, wanted.hand),
             (wanted.to_session_id, wanted.to_hand),
@@ -267,8 +280,10 @@ class Executor:
         """
         await self._custody.purge(session_id)
         await self._journal.purge(session_id, generation)
+        session = self._sessions[session_id]
+        session.workspace_id = ""
         if not generation:
-            self._sessions[session_id].generation = 0
+            session.generation = 0
         self.prune()
 
     async def purge_hand(self, session_id: str, name: str) -> None:
@@ -309,8 +324,7 @@ class Executor:
             (wanted.session_id, generations.giver),
             (wanted.to_session_id, generations.receiver),
         ):
-            session = self._sessions[session_id]  # looked up now: it may be another one
-            session.generation = max(session.generation, generation)
+            self._sessions[session_id].take(generation)  # looked up now: it may be another one
 
 
 async def _settle(done: asyncio.Future[None], work: Awaitable[None]) -> None:

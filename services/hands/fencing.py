@@ -33,14 +33,17 @@ class Fencing:
         self._tasks = tasks
 
     async def keep(self, session_id: str, generation: int) -> None:
-        """Takes a generation, durably. Raises LEASE_LOST for one older than the newest seen."""
+        """Takes a generation, durably.
+
+        Raises LEASE_LOST for one older than the newest seen, and NOT_FOUND for another workspace.
+        """
         if self._is_news(session_id, generation):
             await self._write(session_id, generation)
 
     async def admit(self, session_id: str, generation: int) -> asyncio.Future[None]:
         """Takes a generation; the future is done once that is durable, or fails as it cannot be.
 
-        Raises LEASE_LOST as `keep` does, for the same ones. Whatever is written for the session
+        Raises as `keep` does, for the same ones. Whatever is written for the session
         from now on is written after this.
         """
         loop = asyncio.get_running_loop()
@@ -60,7 +63,9 @@ class Fencing:
         return kept
 
     def _is_news(self, session_id: str, generation: int) -> bool:
-        highest = self._sessions[session_id].generation
+        session = self._sessions[session_id]
+        session.check_workspace(session_id)
+        highest = session.generation
         # No lease: only the journal knows whether there was one.
         return fence.advance(highest, generation) > highest or generation == 0
 
@@ -68,8 +73,7 @@ class Fencing:
         self, session_id: str, generation: int, taken: Callable[[], None] | None = None
     ) -> None:
         await self._journal.fence(session_id, generation, taken)
-        session = self._sessions[session_id]  # looked up now: it may be another one
-        session.generation = max(session.generation, generation)
+        self._sessions[session_id].take(generation)  # looked up now: it may be another one
 
 
 def _settle(taken: asyncio.Future[None]) -> None:

@@ -144,6 +144,8 @@ class HandsRpc(HandsServiceServicer):
     ) -> ReleaseResponse:
         """Ends a session's hands, or one of them."""
         session_id, generation = request.session_id, request.generation
+        if not await self._executor.serves(session_id):  # of another workspace: not there
+            return ReleaseResponse()
         if request.hand:
             return await self._release_one(session_id, generation, request)
         try:

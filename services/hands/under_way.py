@@ -6,7 +6,8 @@ import asyncio
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from services.hands.domain import mounts
+from chassis.context import current_call
+from services.hands.domain import fence, mounts
 from services.hands.following import Audience
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Execution:
         self.call_id = call_id
         self.recipe = recipe
         self.generation = generation
+        self.workspace_id = current_call().workspace_id
         self.name = name
         self.where = where
         self.given = given
@@ -63,15 +65,26 @@ class Execution:
 class Session:
     """What this process knows of a session while it is at work for it.
 
-    `generation` is a lower bound of the journal's fence: what is older is refused unasked. `shells`
+    `generation` is a lower bound of the journal's fence: what is older is refused unasked, as is
+    who calls for another workspace than `workspace_id`, once that is known. `shells`
     are locked while a command runs, by the hand's name; `provisions` counts who waits for it.
     """
 
     def __init__(self) -> None:
         self.generation = 0
+        self.workspace_id = ""
         self.shells: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.calls: dict[str, Execution] = {}
         self.provisions: Counter[str] = Counter()
+
+    def check_workspace(self, session_id: str) -> None:
+        """Raises NOT_FOUND for a call that is made for another workspace."""
+        fence.check_workspace(session_id, self.workspace_id, current_call().workspace_id)
+
+    def take(self, generation: int) -> None:
+        """Knows what the journal knows: a generation that it has taken, of who calls."""
+        self.generation = max(self.generation, generation)
+        self.workspace_id = current_call().workspace_id
 
     def calls_in(self, hand: str) -> list[Execution]:
         """The calls under way in a hand, or on their way to it."""

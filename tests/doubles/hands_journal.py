@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chassis.context import current_call
 from services.hands.domain import fence
 from services.hands.domain.execution import Begun, Record, Step, begin, cancelled
 
@@ -19,6 +20,7 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.calls: dict[tuple[str, str], Record] = {}
         self.fences: dict[str, int] = {}
+        self.owners: dict[str, str] = {}
         self.ended: dict[int, int] = {}
         self.commits = 0
 
@@ -70,9 +72,16 @@ class MemoryJournal:
         if generation:
             self.ended[hash(session_id)] = generation + 1
         self.fences.pop(session_id, None)
+        self.owners.pop(session_id, None)
         self.calls = {key: row for key, row in self.calls.items() if key[0] != session_id}
+
+    async def owner(self, session_id: str) -> str:
+        return self.owners.get(session_id, "")
 
     def _advance(self, session_id: str, generation: int) -> None:
         self.commits += 1
+        workspace = current_call().workspace_id
+        fence.check_workspace(session_id, self.owners.get(session_id, ""), workspace)
         highest = self.fences.get(session_id, self.ended.get(hash(session_id), 0))
         self.fences[session_id] = fence.advance(highest, generation)
+        self.owners.setdefault(session_id, workspace)

@@ -89,6 +89,16 @@ def check_sense(handover: HandOver) -> None:
         )
 
 
+def not_made(session_id: str, hand: str) -> DroverError:
+    """The answer to who would give what is not there, or is another workspace's."""
+    return DroverError(Reason.NOT_FOUND, f"session {session_id} has not made {shown(hand)}")
+
+
+def not_seen(session_id: str) -> DroverError:
+    """The answer where a session is not known here, or is another workspace's."""
+    return DroverError(Reason.NOT_FOUND, f"session {session_id} has no hand that was seen here")
+
+
 def refused(given: HandOver) -> DroverError:
     """The answer to a giver that still asks for what it gave away."""
     return DroverError(

@@ -16,7 +16,7 @@ class Journal(Protocol):
 
     What a method did is durable when it returns. Methods that take a generation advance the
     session's fence with it, in the same transaction, and raise LEASE_LOST for one that is older
-    than the newest seen.
+    than the newest seen, and NOT_FOUND where another workspace has spoken for the session.
     """
 
     async def begin(self, session_id: str, call_id: str, generation: int, tool: str) -> Begun:
@@ -63,4 +63,8 @@ class Journal(Protocol):
         What the fence refused stays refused, without a trace of which session it is: a brain that
         slept through the end may still call.
         """
+        ...
+
+    async def owner(self, session_id: str) -> str:
+        """The workspace that has spoken for the session; empty where it is not known."""
         ...

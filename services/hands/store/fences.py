@@ -43,14 +43,15 @@ class Fence:
     workspace_id: str
 
 
-def advance(
-    connection: Connection, session_id: str, generation: int, workspace_id: str = ""
-) -> None:
-    """Takes a generation, which may not be older than the newest seen. Raises LEASE_LOST.
+def advance(connection: Connection, session_id: str, generation: int, workspace_id: str) -> None:
+    """Takes a generation, which may not be older than the newest seen.
 
-    A workspace is kept with a generation that is new, of whoever spoke for the session then.
+    Whoever speaks for a session first says of which workspace it is. Raises LEASE_LOST, and
+    NOT_FOUND for a session of another workspace.
     """
     found = find(connection, session_id)
+    if found is not None:
+        fence.check_workspace(session_id, found.workspace_id, workspace_id)
     if found is None:
         ended = _READ_ENDED.execute(connection, {"hash": hashed(session_id)})
         row = {

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
-from chassis.errors import DroverError, Reason
-from services.hands.domain.handover import HandOver, refused
+from services.hands.domain.handover import HandOver, not_seen, refused
 from services.hands.store import fences, tables
 
 if TYPE_CHECKING:
@@ -97,9 +96,7 @@ def _heed(
     for session_id in sorted(spoken):  # in one order, for each is a lock
         found = fences.find(connection, session_id)
         if found is None or found.workspace_id != workspace_id:
-            raise DroverError(
-                Reason.NOT_FOUND, f"session {session_id} has no hand that was seen here"
-            )
+            raise not_seen(session_id)
         # Who gives speaks for itself; the receiver may be at rest, with nobody to speak for it.
         if session_id == handover.session_id or spoken[session_id]:
             fences.advance(connection, session_id, spoken[session_id], workspace_id)

@@ -10,6 +10,7 @@ from chassis.context import current_call
 from drover.hands.v1.hands_service_pb2 import ExecuteResponse
 from services.hands.domain.execution import Begun, Record, Step, begin, cancelled
 from services.hands.store import fences, tables
+from services.hands.store.owners import SqlOwners
 from storage.prepared import Prepared
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class SqlJournal:
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
+        self._owners = SqlOwners(database)
         self._clock = clock
 
     async def begin(self, session_id: str, call_id: str, generation: int, tool: str) -> Begun:
@@ -113,11 +115,11 @@ class SqlJournal:
 
     async def cancel(self, session_id: str, generation: int, call_ids: Sequence[str]) -> None:
         """Records CANCELLED as the result of those calls that have no record at all."""
-        now = self._now()
+        now, workspace = self._now(), current_call().workspace_id
         tombstone = Record(tool="", generation=generation, starts=0, result=cancelled())
 
         def write(connection: Connection) -> None:
-            fences.advance(connection, session_id, generation)
+            fences.advance(connection, session_id, generation, workspace)
             for call_id in dict.fromkeys(call_ids):
                 if _found(connection, {"session": session_id, "call": call_id}) is None:
                     row = _row(session_id, call_id, tombstone, now)
@@ -140,8 +142,9 @@ class SqlJournal:
 
     async def end(self, session_id: str, generation: int) -> None:
         """Takes nothing of `generation`, or of an older one, any more."""
+        workspace = current_call().workspace_id
         await self._database.write(
-            lambda connection: fences.advance(connection, session_id, generation + 1)
+            lambda connection: fences.advance(connection, session_id, generation + 1, workspace)
         )
 
     async def purge(self, session_id: str, generation: int) -> None:
@@ -158,6 +161,10 @@ class SqlJournal:
                 connection.execute(_ADD_ENDED, row)
 
         await self._database.write(write)
+
+    async def owner(self, session_id: str) -> str:
+        """The session's workspace; empty where it is not known."""
+        return await self._owners.workspace_of(session_id)
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp() * 1_000_000)

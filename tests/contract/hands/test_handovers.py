@@ -80,13 +80,13 @@ async def test_both_fences_are_heeded_and_the_givers_goes_up(store: Store) -> No
     assert await refusal(store.begin(receiver=2)) is Reason.LEASE_LOST
     assert await store.handovers.find("giver", "build") is None
     await store.begin(giver=4, receiver=5)
-    assert await refusal(store.journal.fence("giver", 3)) is Reason.LEASE_LOST
-    assert await refusal(store.journal.fence("receiver", 4)) is Reason.LEASE_LOST
+    assert await refusal(store.saw("giver", 3)) is Reason.LEASE_LOST
+    assert await refusal(store.saw("receiver", 4)) is Reason.LEASE_LOST
 
 
 async def test_giver_that_speaks_for_itself_alone_leaves_the_receivers_fence(store: Store) -> None:
     await store.begin()
-    await store.journal.fence("receiver", 3)
+    await store.saw("receiver", 3)
 
 
 async def test_hands_stay_in_their_workspace(store: Store) -> None:
@@ -102,7 +102,8 @@ async def test_hands_stay_in_their_workspace(store: Store) -> None:
 
 
 async def test_session_that_is_gone_gets_nothing(store: Store) -> None:
-    await store.journal.end("receiver", 3)
+    with call_context(CallContext(OURS)):
+        await store.journal.end("receiver", 3)
     await store.journal.purge("receiver", 3)
     assert await refusal(store.begin()) is Reason.NOT_FOUND
 

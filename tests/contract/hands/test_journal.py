@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from chassis.clock import SystemClock
+from chassis.context import DEFAULT_WORKSPACE, CallContext, call_context
 from chassis.errors import DroverError, Reason
 from drover.hands.v1.hands_service_pb2 import VERDICT_CANCELLED, VERDICT_OUTCOME_UNKNOWN
 from services.hands.domain import execution
@@ -131,6 +132,25 @@ async def test_older_generation_does_nothing_at_all(journal: Journal) -> None:
         assert refused.value.reason is Reason.LEASE_LOST
     begun = await journal.begin("s", "c", 5, "bash")
     assert (begun.step, begun.record.starts) == (Step.RUN, 1)
+
+
+async def test_a_session_is_its_own_workspaces_alone_whatever_the_generation(
+    journal: Journal,
+) -> None:
+    assert await journal.owner("s") == ""
+    await journal.begin("s", "c", 5, "bash")
+    assert await journal.owner("s") == DEFAULT_WORKSPACE
+    with call_context(CallContext("wrkspc_other")):
+        for attempt in (
+            lambda: journal.begin("s", "c", 9, "bash"),
+            lambda: journal.cancel("s", 9, ["d"]),
+            lambda: journal.fence("s", 9),
+            lambda: journal.end("s", 9),
+        ):
+            with pytest.raises(DroverError) as refused:
+                await attempt()
+            assert refused.value.reason is Reason.NOT_FOUND
+    assert (await journal.begin("s", "d", 5, "bash")).step is Step.RUN
 
 
 async def test_every_request_with_a_generation_raises_the_fence(journal: Journal) -> None:
