@@ -6,15 +6,14 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 from bench import turns
 from bench.report import Report
-from bench.stack import Stack, running_stack
+from bench.stack import Stack, running_stack, session_service
 from bench.statistics import Distribution
 from bench.writers import WRITERS, Measured, Task
-from chassis.grpc.channel import open_channel
-from chassis.secret import Secret
 from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
 from tests.doubles.postgres import running_cluster
@@ -46,10 +45,8 @@ async def _writers(
     stack: Stack, raw: str, sessions: list[str], events: int, seconds: float
 ) -> Measured:
     """Runs the writers as a process; raises if what they were told is not what is stored."""
-    run = stack.data / "run"
     task = Task(
-        address=(run / "session.address").read_text().strip(),
-        token=(run / "token").read_text().strip(),
+        data=str(stack.data),
         raw=raw,
         sessions=sessions,
         events_a_message=events,
@@ -72,7 +69,7 @@ async def _check(task: Task, measured: Measured) -> None:
     """Raises if an acknowledged event is not stored, or is there twice."""
     if sum(measured.heads.values()) != measured.acknowledged:
         raise RuntimeError("the logs hold other events than those that were acknowledged")
-    async with open_channel(task.address, Secret(task.token)) as channel:
+    async with session_service(Path(task.data)) as channel:
         sessions: Any = SessionServiceStub(channel)
         for session, head in measured.heads.items():
             last = pb.GetEventsRequest(session_id=session, order=pb.SORT_ORDER_DESC, limit=1)

@@ -19,11 +19,9 @@ from bench import turns
 from bench.client import BETA, Connection
 from bench.readers import mark
 from bench.report import Report
-from bench.stack import Stack, free_port, running_stack
+from bench.stack import Stack, free_port, running_stack, session_service
 from bench.statistics import Distribution
-from chassis.grpc.channel import open_channel
 from chassis.ids import new_id
-from chassis.secret import Secret
 from drover.event.v1 import event_pb2
 from drover.session.v1 import lease_pb2
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
@@ -269,13 +267,7 @@ async def _drover() -> AsyncIterator[Drover]:
         connection = stack.connect()
         session_id = await turns.new_session(connection, await turns.prepare(connection))
         await connection.close()
-        run = stack.data / "run"
-        channel = await exits.enter_async_context(
-            open_channel(
-                (run / "session.address").read_text().strip(),
-                Secret((run / "token").read_text().strip()),
-            )
-        )
+        channel = await exits.enter_async_context(session_service(stack.data))
         writer = Writer(SessionServiceStub(channel).HoldLease())
         await writer.open(session_id)
         group = await exits.enter_async_context(asyncio.TaskGroup())

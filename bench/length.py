@@ -12,10 +12,8 @@ from typing import Any, Final
 from bench import baseline, seeding, turns
 from bench.client import Connection
 from bench.report import Report
-from bench.stack import Stack, running_stack
+from bench.stack import Stack, running_stack, session_service
 from bench.statistics import Distribution
-from chassis.grpc.channel import open_channel
-from chassis.secret import Secret
 from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
 from tests.doubles.postgres import running_cluster
@@ -49,8 +47,6 @@ class _Long:
     """A stack, and how to reach its session service directly."""
 
     stack: Stack
-    address: str
-    token: Secret
     sessions: Any
     body: dict[str, str]
 
@@ -58,21 +54,18 @@ class _Long:
         """A session with about so many events, messages among them or not."""
         session = await turns.new_session(connection, self.body)
         count = max(1, events // seeding.EVENTS_A_TURN)
-        await seeding.grow(self.address, self.token, session, count, messages=messages)
+        await seeding.grow(self.stack.data, session, count, messages=messages)
         return session
 
 
 @asynccontextmanager
 async def _opened(database_url: str, **settings: str) -> AsyncIterator[_Long]:
     async with running_stack(database_url=database_url, **settings) as stack:
-        run = stack.data / "run"
-        token = Secret((run / "token").read_text().strip())
-        address = (run / "session.address").read_text().strip()
         connection = stack.connect()
         body = await turns.prepare(connection)
         await connection.close()
-        async with open_channel(address, token) as channel:
-            yield _Long(stack, address, token, SessionServiceStub(channel), body)
+        async with session_service(stack.data) as channel:
+            yield _Long(stack, SessionServiceStub(channel), body)
 
 
 async def _slices(report: Report, long: _Long, name: str, *, rounds: int) -> None:

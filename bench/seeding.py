@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
-from chassis.grpc.channel import open_channel
+from bench.stack import session_service
 from chassis.ids import new_id
-from chassis.secret import Secret
 from drover.event.v1.agent_event_pb2 import AgentMessage
 from drover.event.v1.event_pb2 import Event
 from drover.event.v1.session_event_pb2 import EndTurn, StopReason
@@ -22,16 +22,15 @@ EVENTS_A_TURN: Final = 9
 _TURNS_AT_ONCE: Final = 100
 
 
-async def grow(
-    address: str, token: Secret, session_id: str, turns: int, *, messages: bool = True
-) -> None:
+async def grow(data: Path, session_id: str, turns: int, *, messages: bool = True) -> None:
     """Adds turns to an idle session: "hello", answered by "hello". The session is idle again then.
 
     Under a lease of our own, so that no brain is woken for the messages. It takes a message at a
     time, as a brain does; without `messages`, for a log that is only read, it is much quicker.
     """
-    async with open_channel(address, token) as channel:
-        sessions: Any = SessionServiceStub(channel)
+    async with session_service(data) as as_brain, session_service(data, "gateway") as as_gateway:
+        sessions: Any = SessionServiceStub(as_brain)
+        clients: Any = SessionServiceStub(as_gateway)
         stream = sessions.HoldLease()
         opening = lease.OpenLease(session_id=session_id, holder="bench")
         await _write(stream, lease.LeaseRequest(open=opening))
@@ -43,7 +42,7 @@ async def grow(
             if messages:
                 hello = [_hello() for _ in range(count)]
                 request = pb.EmitEventsRequest(session_id=session_id, events=hello)
-                await sessions.EmitEvents(request)
+                await clients.EmitEvents(request)
             else:
                 together = [event for append in appends for event in append.events]
                 appends = [lease.AppendEvents(events=together)]

@@ -14,8 +14,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc.aio
+
 from bench.client import Connection
 from cli.launched import LaunchedStack
+from cli.stack.installation import Installation
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,13 @@ class Stack:
     def connect(self) -> Connection:
         """A new connection to the gateway."""
         return Connection("127.0.0.1", self.port, self.key)
+
+
+def session_service(data: Path, caller: str = "brain") -> grpc.aio.Channel:
+    """A channel to the session service of the stack over `data`, as that process calls it."""
+    installation = Installation(data)
+    address = installation.address_file("session").read_text().strip()
+    return installation.peers(caller).channel(address, "session")
 
 
 def free_port() -> int:

@@ -22,11 +22,9 @@ from bench.client import BETA
 from bench.fanout import Children
 from bench.readers import mark
 from bench.report import Report
-from bench.stack import running_stack
+from bench.stack import running_stack, session_service
 from bench.statistics import Distribution
-from chassis.grpc.channel import open_channel
 from chassis.ids import new_id
-from chassis.secret import Secret
 from drover.event.v1 import event_pb2
 from drover.session.v1 import lease_pb2
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
@@ -139,10 +137,8 @@ async def _drover(url: str) -> AsyncIterator[Drover]:
         connection = stack.connect()
         session_id = await turns.new_session(connection, await turns.prepare(connection))
         await connection.close()
-        run = stack.data / "run"
-        token = Secret((run / "token").read_text().strip())
-        channel = open_channel((run / "session.address").read_text().strip(), token)
-        sessions = SessionServiceStub(await exits.enter_async_context(channel))
+        channel = await exits.enter_async_context(session_service(stack.data))
+        sessions = SessionServiceStub(channel)
         children = Children(await exits.enter_async_context(_child("bench.readers")))
         request = (
             f"GET /v1/sessions/{session_id}/events/stream HTTP/1.1\r\nhost: localhost\r\n"

@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
 import uvloop
 
-from chassis.grpc.channel import open_channel
+from bench.stack import session_service
 from chassis.ids import new_id
-from chassis.secret import Secret
 from drover.event.v1 import event_pb2
 from drover.session.v1 import lease_pb2
 
@@ -44,11 +44,11 @@ Append = Callable[[], Awaitable[int]]
 class Task:
     """What to measure: rounds of `seconds`, the bare driver's and the service's in A-B-B-A order.
 
-    `raw` is a PostgreSQL URL or an SQLite file; each of `sessions` has one writer.
+    The service is that of the stack over `data`. `raw` is a PostgreSQL URL or an SQLite file; each
+    of `sessions` has one writer.
     """
 
-    address: str
-    token: str
+    data: str
     raw: str
     sessions: list[str]
     events_a_message: int
@@ -184,7 +184,7 @@ class _Stream:
 
 @asynccontextmanager
 async def _streams(task: Task) -> AsyncIterator[list[_Stream]]:
-    async with open_channel(task.address, Secret(task.token)) as channel:
+    async with session_service(Path(task.data)) as channel:
         hold = channel.stream_stream("/drover.session.v1.SessionService/HoldLease")
         streams = [_Stream(hold(), one, task.events_a_message) for one in task.sessions]
         for stream in streams:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 @contextmanager
 def told_errors() -> Iterator[None]:
     """Ends the command with one line on standard error for what a user can do something about."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say is in errors
     from cli.launched import LaunchFailedError
     from cli.target import NoTargetError
     from cli.transfer.service import TransferError

@@ -190,10 +190,10 @@ def export_(
     For operators: it takes the installation's secret, and says what the API never shows, such as
     the model's thinking. Sandboxes and their files are not part of it.
     """
-    from cli.transfer.exporting import export_session
-    from cli.transfer.service import resolve
-
     with told_errors():
+        from cli.transfer.exporting import export_session
+        from cli.transfer.service import resolve
+
         if not session:
             fail("an empty id names no session")
         target = resolve(session_address, token_file, data, tls_dir=tls_dir)
@@ -216,10 +216,10 @@ def import_(
     All of it, or nothing. A session that ran when it was exported is refused, and so is one of an
     id that is there already.
     """
-    from cli.transfer.importing import import_session
-    from cli.transfer.service import resolve
-
     with told_errors():
+        from cli.transfer.importing import import_session
+        from cli.transfer.service import resolve
+
         target = resolve(session_address, token_file, data, tls_dir=tls_dir)
         print(import_session(target, None if file == Path("-") else file))
 

@@ -93,11 +93,11 @@ def rotate(
     No secret is opened, and nothing but wrapped keys reaches a disk. Sessions go on meanwhile.
     Broken off, it goes on where it was when it is run again with --no-new-key.
     """
-    from cli.rotation import rotate as run
-    from cli.terminal import Terminal
-    from cli.transfer.service import resolve
-
     with told_errors():
+        from cli.rotation import rotate as run
+        from cli.terminal import Terminal
+        from cli.transfer.service import resolve
+
         target = resolve(address, token_file, data, "vault_proxy", tls_dir=tls_dir)
         run(target, Terminal(), new_key=new_key)
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-import grpc
 import httpx2
 
 from drover.session.v1 import session_service_pb2, session_service_pb2_grpc
@@ -74,7 +73,7 @@ class Places:
     def _events(self) -> Iterator[bytes]:
         """As brains see them, fields that no client sees included; and an operator's export."""
         identity = (("authorization", f"Bearer {self._stack.token}"),)
-        with grpc.insecure_channel(self._stack.address("session")) as channel:
+        with self._stack.channel("session") as channel:
             sessions = session_service_pb2_grpc.SessionServiceStub(channel)
             asked = session_service_pb2.GetEventsRequest(session_id=self._session_id, limit=1000)
             page = sessions.GetEvents(asked, metadata=identity)

@@ -24,8 +24,11 @@ from typing import Any
 import httpx2
 from anthropic import Anthropic, AsyncAnthropic
 
+from chassis.secret import Secret
+from cli.stack.installation import Installation
 from cli.stack.order import Order
 from cli.stack.plan import MODEL_CLIENT
+from identity.peers import Peers
 from services.hands.store import schema as hands
 from services.registry.store import schema as registry
 from services.session.store import schema as session
@@ -144,6 +147,20 @@ class Replicas:
     def token(self) -> str:
         """The installation's secret."""
         return (self.data / "run" / "token").read_text().strip()
+
+    def certify(self) -> None:
+        """Has processes that are not started yet show each other certificates."""
+        installation = Installation(self.data)
+        installation.certify()
+        for process in self.processes.values():
+            process.environment["DROVER_TLS_DIR"] = str(installation.tls_dir(process.kind))
+
+    def peers(self, caller: str) -> Peers:
+        """What a process of the stack shows the others."""
+        installation = Installation(self.data)
+        if installation.tls_dir(caller).exists():
+            return installation.peers(caller)
+        return Peers(Secret(self.token))
 
     def address(self, name: str) -> str:
         """Where a process listens."""

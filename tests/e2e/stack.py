@@ -17,7 +17,8 @@ import httpx2
 from anthropic import Anthropic, AsyncAnthropic
 
 from cli.launched import LaunchedStack
-from identity.credentials import Credentials
+from cli.stack.installation import Installation
+from identity.peers import Peers
 from tests.doubles.messages_api import MessagesApi, running
 from tests.e2e.forked_stack import ForkedStack
 
@@ -64,9 +65,14 @@ class Stack:
 
     def channel(self, service: str, caller: str = "operator") -> grpc.Channel:
         """A channel to a service, as the process that may call what is to be called there."""
-        credentials = Credentials.read(self.data / "run" / "tls" / caller, caller)
-        shown, named = credentials.channel(service.partition("-")[0])
+        tls = self.peers(caller).tls
+        assert tls is not None
+        shown, named = tls.channel(service.partition("-")[0])
         return grpc.secure_channel(self.address(service), shown, options=named)
+
+    def peers(self, caller: str) -> Peers:
+        """What a process of the stack shows the others."""
+        return Installation(self.data).peers(caller)
 
     def workspace(self, session_id: str) -> Path:
         """A session's workspace, seen from the host."""

@@ -17,6 +17,7 @@ from drover.brain.v1 import brain_service_pb2, brain_service_pb2_grpc
 from drover.event.v1 import content_pb2, event_pb2, user_event_pb2
 from drover.hands.v1 import hands_service_pb2, hands_service_pb2_grpc
 from drover.session.v1 import session_service_pb2, session_service_pb2_grpc
+from identity.names import name_of
 from tests.doubles.messages_api import text
 from tests.e2e.driving import history, new_session, run_turn, texts
 from tests.e2e.stack import Stack
@@ -29,8 +30,13 @@ def message(words: str) -> event_pb2.Event:
 
 
 def channel(stack: Stack, service: str) -> grpc.Channel:
-    """A plain channel to a service."""
-    return grpc.insecure_channel(stack.address(service))
+    """A channel to a service, of who calls it."""
+    return stack.channel(service, caller_of(service))
+
+
+def caller_of(service: str) -> str:
+    """Who may call what is called of a service here."""
+    return {"hands": "brain", "brain-1": "session", "brain-2": "session"}.get(service, "operator")
 
 
 def identity(stack: Stack) -> tuple[tuple[str, str], ...]:
@@ -108,20 +114,43 @@ def test_no_internal_call_without_the_installations_secret(stack: Stack, service
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def grpcurl(stack: Stack, service: str, *arguments: str, body: Any = None) -> str:
-    """Runs the real grpcurl against a service."""
+def grpcurl(
+    stack: Stack,
+    service: str,
+    *arguments: str,
+    body: Any = None,
+    caller: str = "operator",
+    known: Path | None = None,
+    options: tuple[str, ...] = (),
+) -> str:
+    """Runs the real grpcurl against a service.
+
+    Reflection is the operator's alone: another caller brings what is `known` of the service.
+    """
     binary = shutil.which("grpcurl", path=str(Path(sys.executable).parent)) or "grpcurl"
     data = [] if body is None else ["-d", json.dumps(body)]
+    if known is not None:
+        data += ["-protoset", str(known)]
+    shown = stack.data / "run" / "tls" / caller
     command = [
-        binary, "-plaintext", "-H", f"authorization: Bearer {stack.token}",
-        *data, stack.address(service), *arguments,
+        binary, "-cacert", shown / "ca.crt", "-cert", shown / "tls.crt", "-key", shown / "tls.key",
+        "-authority", name_of(service.partition("-")[0]),
+        "-H", f"authorization: Bearer {stack.token}",
+        *data, *options, stack.address(service), *arguments,
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_grpcurl_runs_the_verbs_by_reflection(stack: Stack) -> None:
+def known_of(stack: Stack, process: str, service: str, folder: Path) -> Path:
+    """What reflection tells the operator of a service, for others."""
+    file = folder / f"{service}.binpb"
+    grpcurl(stack, process, "describe", service, options=("-protoset-out", str(file)))
+    return file
+
+
+def test_grpcurl_runs_the_verbs_by_reflection(stack: Stack, tmp_path: Path) -> None:
     stack.model.script(text("by grpcurl"))
     with stack.client() as client:
         session = new_session(client)
@@ -139,14 +168,19 @@ def test_grpcurl_runs_the_verbs_by_reflection(stack: Stack) -> None:
             body={"session_id": session.id},
         )  # fmt: skip
         assert "by grpcurl" in got
+        known = known_of(stack, "brain-2", "drover.brain.v1.BrainService", tmp_path)
         grpcurl(
-            stack, "brain-2", "drover.brain.v1.BrainService/Wake", body={"session_id": session.id}
-        )
+            stack, "brain-2", "drover.brain.v1.BrainService/Wake", body={"session_id": session.id},
+            caller="session", known=known,
+        )  # fmt: skip
+    known = known_of(stack, "hands", "drover.hands.v1.HandsService", tmp_path)
+    as_brain: dict[str, Any] = {"caller": "brain", "known": known}
     grpcurl(
-        stack, "hands", "drover.hands.v1.HandsService/Provision", body={"session_id": "grpcurl"}
-    )
+        stack, "hands", "drover.hands.v1.HandsService/Provision", body={"session_id": "grpcurl"},
+        **as_brain,
+    )  # fmt: skip
     ran = grpcurl(
-        stack, "hands", "drover.hands.v1.HandsService/Execute",
+        stack, "hands", "drover.hands.v1.HandsService/Execute", **as_brain,
         body={
             "session_id": "grpcurl",
             "call_id": "call_1",
@@ -156,7 +190,7 @@ def test_grpcurl_runs_the_verbs_by_reflection(stack: Stack) -> None:
     )  # fmt: skip
     assert "42" in ran
     followed = grpcurl(
-        stack, "hands", "drover.hands.v1.HandsService/Follow",
+        stack, "hands", "drover.hands.v1.HandsService/Follow", **as_brain,
         body={
             "call": {
                 "session_id": "grpcurl",

@@ -211,13 +211,16 @@ def test_session_that_waits_in_the_middle_of_its_work_is_not_imported(
 def test_operators_commands_need_the_secret_of_the_installation(
     stack: Stack, elsewhere: Stack
 ) -> None:
-    address = stack.address("session")
-    done = drover(elsewhere, "export", "sesn_1", "--session-address", address)
+    run = stack.data / "run"
+    asked = ("export", "sesn_1", "--session-address", stack.address("session"))
+    done = drover(elsewhere, *asked)
     assert done.returncode == 1
+    assert done.stderr.startswith(b"drover: the session service does not answer at")
+    assert b"--tls-dir names its certificate" in done.stderr
+    asked += ("--tls-dir", str(run / "tls" / "operator"))
+    done = drover(elsewhere, *asked)
     assert b"does not take this secret" in done.stderr
-    token = stack.data / "run" / "token"
-    done = drover(
-        elsewhere, "export", "sesn_1", "--session-address", address, "--token-file", str(token)
-    )
+    token = run / "token"
+    done = drover(elsewhere, *asked, "--token-file", str(token))
     assert b"session sesn_1 not found" in done.stderr
     assert token.read_text().strip().encode() not in done.stderr

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
 
+from identity.peers import Peers
 from tests.e2e.driving import user_message
 from tests.fault.histories.history import History, Outcome, Write
 from tests.fault.histories.keys import MARK, entry
@@ -84,14 +85,16 @@ class Crowd:
         )
         return outcome is Outcome.ACKNOWLEDGED
 
-    async def logs_at_rest(self, address: str, token: str) -> dict[str, list[str]]:
+    async def logs_at_rest(
+        self, address: str, peers: Callable[[str], Peers]
+    ) -> dict[str, list[str]]:
         """Waits until no session has anything left to do, and keeps the logs for the checker.
 
         They are read from the session service at `address`. Answers the types of each log's events.
         """
         types: dict[str, list[str]] = {}
         sessions = {write.session for write in self.history.writes}
-        async with reached(address, token) as service:
+        async with reached(address, peers) as service:
             async with asyncio.timeout(_AT_REST):
                 for session in sessions:
                     while True:

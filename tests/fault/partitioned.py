@@ -85,6 +85,7 @@ def running_networks(data: Path) -> Iterator[Networks]:
                     "DROVER_HANDS_ADDRESS": f"{hands.inside}:{hands_port}",
                     "DROVER_BRAIN_ADDRESSES": f"{brain.inside}:{brain_port},127.0.0.1:{near}",
                 }
+            fleet.certify()
             model = urlsplit(fleet.model.base_url)
             for name, where in (("brain-1", brain), ("hands", hands), ("gateway-2", gateway)):
                 process = fleet.processes[name]

@@ -95,7 +95,7 @@ class _Story:
         stack, seen, recorder = self._stack, self._seen, Recorder()
         async with (
             crowd(stack.url, stack.headers) as clients,
-            reached(stack.address("session"), stack.token) as service,
+            reached(stack.address("session"), stack.peers) as service,
             asyncio.TaskGroup() as watching,
         ):
             reader = Reader("reader", self._session, clients.http, recorder, 0, slow=False)
@@ -111,7 +111,7 @@ class _Story:
                 await asyncio.sleep(_SETTLED)
                 self._over.set()
             await self._look_at_the_tool(clients)
-            await clients.logs_at_rest(stack.address("session"), stack.token)
+            await clients.logs_at_rest(stack.address("session"), stack.peers)
             seen.vitals["after"] = vitals(stack)
             async with asyncio.timeout(_PATIENCE):
                 await reader.shown(clients.history.logs[self._session][-1].id)

@@ -78,7 +78,7 @@ def test_all_sessions_finish_and_nothing_acknowledged_is_lost(
                     tasks.create_task(lived(clients, template, f"s{number}", until))
             return (
                 clients,
-                await clients.logs_at_rest(stack.address("session"), stack.token),
+                await clients.logs_at_rest(stack.address("session"), stack.peers),
                 restarts.result(),
             )
 

@@ -85,7 +85,7 @@ async def story(fleet: Replicas, disk: Volume, sessions: tuple[str, str], gate: 
     session, thinking = sessions
     async with (
         crowd(fleet.url(), fleet.headers) as clients,
-        reached(fleet.address("session-1"), fleet.token) as service,
+        reached(fleet.address("session-1"), fleet.peers) as service,
     ):
         assert await clients.post(session, "first-0")
         disk.fill()
@@ -125,7 +125,7 @@ async def story(fleet: Replicas, disk: Volume, sessions: tuple[str, str], gate: 
             answer = await clients.request("GET", f"/v1/sessions/{thinking}")
             idle = answer is not None and answer.json()["status"] == "idle"
         assert clients.unfit == []
-        await clients.logs_at_rest(fleet.address("session-1"), fleet.token)
+        await clients.logs_at_rest(fleet.address("session-1"), fleet.peers)
     return clients
 
 

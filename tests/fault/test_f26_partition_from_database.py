@@ -51,6 +51,7 @@ def cut_off(data: Path, cluster: Cluster) -> Iterator[tuple[Replicas, Namespace,
                 "DROVER_DATABASE_URL": url.replace(f"127.0.0.1:{cluster.port}", way.address),
             }
             gateway.environment["DROVER_SESSION_ADDRESS"] = session.address
+            fleet.certify()
 
         parts = ("registry", "session-1", "gateway-1")
         with running_fleet(data, url, *parts, prepare=prepare) as fleet:

@@ -88,7 +88,7 @@ def test_brain_that_goes_on_past_its_lease_is_refused_and_stops(own_stack: Stack
 
 def refused_by_its_generation(stack: Stack, session: str, log: list[Any]) -> None:
     """An append under the generation of the brain that was stopped changes nothing."""
-    with grpc.insecure_channel(stack.address("session")) as channel:
+    with stack.channel("session") as channel:
         request = session_service_pb2.EmitEventsRequest(
             session_id=session, events=[said("late")], generation=1
         )

@@ -40,7 +40,7 @@ def status(stack: Stack, path: str) -> int:
 
 def refuses(stack: Stack, service: str) -> bool:
     """Whether a new connection to a service comes to nothing."""
-    with grpc.insecure_channel(stack.address(service)) as to_service:
+    with stack.channel(service) as to_service:
         try:
             check = health_pb2.HealthCheckRequest()
             health_pb2_grpc.HealthStub(to_service).Check(check, timeout=0.5)

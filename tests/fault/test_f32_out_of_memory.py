@@ -27,7 +27,7 @@ def feed(stack: Stack, service: str) -> None:
         with suppress(httpx2.HTTPError):
             httpx2.post(f"{stack.url}/v1/agents", json={"name": much}, headers=stack.headers)
         return
-    with grpc.insecure_channel(stack.address(service)) as to_service, suppress(grpc.RpcError):
+    with stack.channel(service) as to_service, suppress(grpc.RpcError):
         check = health_pb2.HealthCheckRequest(service=much)
         health_pb2_grpc.HealthStub(to_service).Check(check, timeout=2)
 

@@ -12,7 +12,6 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-from chassis.secret import Secret
 from cli.transfer.exporting import export_session
 from cli.transfer.service import ServiceTarget
 from tests.e2e.mcp_stack import McpStack, mcp_stack
@@ -53,7 +52,8 @@ def record_web(web: WebStack, path: Path) -> None:
 
 def target(stack: Stack) -> ServiceTarget:
     """The session service of a stack."""
-    return ServiceTarget(stack.address("session"), Secret(stack.token))
+    peers = stack.peers("operator")
+    return ServiceTarget(stack.address("session"), peers.token, tls=peers.tls)
 
 
 def main() -> None:

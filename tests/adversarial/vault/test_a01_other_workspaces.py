@@ -43,7 +43,7 @@ FILLED: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def channel(stack: Stack) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(stack.address("vault_proxy")) as channel:
+    with stack.channel("vault_proxy") as channel:
         yield channel
 
 

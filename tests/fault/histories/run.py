@@ -80,7 +80,7 @@ async def run(
 
     limits = httpx2.Limits(max_connections=None)
     async with (
-        reached(fleet.address("session-1"), fleet.token) as service,
+        reached(fleet.address("session-1"), fleet.peers) as service,
         httpx2.AsyncClient(
             base_url=fleet.url(), headers=fleet.headers, limits=limits, trust_env=False
         ) as client,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -11,22 +11,22 @@ import grpc
 import grpc.aio
 
 from chassis.errors import DroverError, Reason
-from chassis.grpc.channel import open_channel
 from chassis.grpc.status import from_rpc_error
-from chassis.secret import Secret
 from drover.event.v1 import event_pb2
 from drover.session.v1 import session_service_pb2 as pb
 from drover.session.v1.session_service_pb2_grpc import SessionServiceStub
+from identity.peers import Peers
 
 DEADLINE = 12.0
 """Seconds of a call: more than the service is patient with its database."""
 
 
 class Service:
-    """Calls of a writer. They raise `DroverError`."""
+    """Calls of a writer, be it a client or a brain. They raise `DroverError`."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._stub: Any = SessionServiceStub(channel)
+    def __init__(self, clients: grpc.aio.Channel, brains: grpc.aio.Channel) -> None:
+        self._stub: Any = SessionServiceStub(clients)
+        self._brains: Any = SessionServiceStub(brains)
 
     async def emit(self, session: str, events: list[event_pb2.Event]) -> list[event_pb2.Event]:
         """EmitEvents."""
@@ -53,17 +53,17 @@ class Service:
 
     def hold_lease(self) -> Any:
         """HoldLease: a stream to be written and read."""
-        return self._stub.HoldLease()
+        return self._brains.HoldLease()
 
 
 @asynccontextmanager
-async def reached(address: str, token: str) -> AsyncIterator[Service]:
-    """The service at an address, over a connection of its own."""
-    channel = open_channel(address, Secret(token))
-    try:
-        yield Service(channel)
-    finally:
-        await channel.close()
+async def reached(address: str, peers: Callable[[str], Peers]) -> AsyncIterator[Service]:
+    """The service at an address, over connections of its own."""
+    async with (
+        peers("gateway").channel(address, "session") as clients,
+        peers("brain").channel(address, "session") as brains,
+    ):
+        yield Service(clients, brains)
 
 
 async def said(call: Any, request: Any) -> None:

@@ -164,7 +164,10 @@ def test_the_service_is_found_by_the_data_directory_or_named(tmp_path):
         resolve(None, None, tmp_path)
     (run / "token").write_text("secret\n")
     assert resolve(None, None, tmp_path).address == "127.0.0.1:7"
-    assert resolve("here:1,there:2", None, tmp_path).address == "here:1,there:2"
+    two = "127.0.0.1:1,127.0.0.1:2"
+    assert resolve(two, None, tmp_path).address == two
+    with pytest.raises(NoTargetError, match=r"there:2 is not on this machine: .*--tls-dir"):
+        resolve("there:2", None, tmp_path)
     (tmp_path / "other").write_text("other")
     named = resolve(None, tmp_path / "other", tmp_path)
     assert named.token.open() == "other"
