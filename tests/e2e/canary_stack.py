@@ -17,7 +17,7 @@ import httpx2
 from anthropic import Anthropic, DefaultHttpxClient
 
 from cli.launched import LaunchedStack
-from cli.stack.ports import LOOPBACK, choose, is_free
+from cli.stack.ports import LOOPBACK
 from tests.doubles.docker_engine import Engine
 from tests.doubles.git_server import GitServer, running_git_server
 from tests.doubles.marks import Mark
@@ -27,6 +27,7 @@ from tests.doubles.outside_hosts import Outside, running_outside
 from tests.doubles.web_site import WebSite, running_web_site
 from tests.e2e.driving import MODEL, TOOLSET
 from tests.e2e.mcp_stack import served
+from tests.e2e.monitoring import free_row
 from tests.e2e.stack import Stack, running_stack
 
 REPOSITORY = "https://git.corp/acme/tools"
@@ -197,7 +198,7 @@ def canary_stack(data: Path, peers: Path, engine: Engine | None) -> Iterator[Can
         tools = git.add("acme/tools", {"a.txt": "as it was"}, tokens=[secrets.repository])
         _tells(tools.path / "hooks" / "pre-receive", secrets.repository)
         git.add("acme/other", {"b.txt": "not yours"}, tokens=[secrets.repository])
-        first = _free_row(len(SERVICES))
+        first = free_row(len(SERVICES))
         # An operator who opens Drover's own ports by mistake opens nothing.
         own = range(first, first + len(SERVICES))
         ports = (mcp.port, mcp.faults_port, site.port, *own)
@@ -230,11 +231,3 @@ def _tells(hook: Path, token: str) -> None:
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(f"#!/bin/sh\necho 'you came with {token}, {sent}' >&2\n")
     hook.chmod(0o755)
-
-
-def _free_row(count: int) -> int:
-    """The first of so many free ports in a row."""
-    while True:
-        (first,) = choose(1)
-        if all(is_free(LOOPBACK, first + n) for n in range(count)):
-            return first

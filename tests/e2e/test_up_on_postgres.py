@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.launched import LaunchedStack
+from cli.stack.ports import LOOPBACK
 from tests.doubles.ports import free_port
+from tests.e2e import monitoring
 from tests.e2e.driving import history, new_session, run_turn
 from tests.e2e.forked_stack import ForkedStack
 
@@ -44,7 +46,8 @@ def test_stack_on_postgres_migrates_runs_sessions_and_finds_them_again(
 ) -> None:
     url = postgres.new_database()
     password = url.partition("://drover:")[2].partition("@")[0]
-    variables = environment(DROVER_DATABASE_URL=url)
+    first = monitoring.free_row(6)
+    variables = environment(DROVER_DATABASE_URL=url, DROVER_METRICS_LISTEN=f"{LOOPBACK}:{first}")
     with LaunchedStack(tmp_path, brains=1, environment=variables) as stack:
         client = stack.target.client()
         session = new_session(client)
@@ -55,6 +58,8 @@ def test_stack_on_postgres_migrates_runs_sessions_and_finds_them_again(
             assert password.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
         told = (tmp_path / "up.log").read_text()
         logs = {log.name: log.read_text() for log in stack.installation.logs.iterdir()}
+        # The one stack that is measured anyway: dashboard and alerts ask for nothing else.
+        assert monitoring.named() - monitoring.shown(range(first, first + 6)) == set()
     assert "session      127.0.0.1" in told
     assert "revision 0001 applied" in told
     assert not any(password in text for text in [told, *logs.values()])
