@@ -149,7 +149,7 @@ class Engine:
         return tuple(int(part) for part in self._version.split(".") if part.isdigit())
 
     def _said(self, request: Request) -> h11.Request:
-        path = quote(request.path)
+        path = quote(request.path, safe="/:")
         if self._version:
             path = f"/v{self._version}{path}"
         query = urlencode(request.query)

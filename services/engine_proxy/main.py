@@ -86,14 +86,19 @@ class EngineProxySettings(Settings):
     )
 
 
-async def build(settings: EngineProxySettings, stack: AsyncExitStack) -> None:
-    """Asks the engine where the hands' data are, and serves; `stack` ends it."""
+async def build(settings: EngineProxySettings, stack: AsyncExitStack) -> str:
+    """Asks the engine where the hands' data are, and serves; `stack` ends it.
+
+    Gives the value of the label that its containers have.
+    """
     if not settings.engine_bind_roots and not settings.engine_data_volume:
         msg = (
             "it is not known where the hands' data are: set DROVER_ENGINE_DATA_VOLUME to their "
             "volume, or DROVER_ENGINE_BIND_ROOTS to their directory on the engine's machine"
         )
         raise CannotStartError(msg)
+    path = Path(settings.engine_listen.removeprefix(_UNIX))
+    _check_sockets((path, settings.engine_socket), settings.engine_bind_roots)
     engine = Engine(settings.engine_socket)
     places = await engine.places(settings.engine_bind_roots, settings.engine_data_volume)
     if not places.by_subpath:
@@ -104,9 +109,21 @@ async def build(settings: EngineProxySettings, stack: AsyncExitStack) -> None:
         )
     images = tuple(name.strip() for name in settings.engine_images.split(","))
     judge = Judge(engine, Rules(places, settings.sandbox_runtime), images)
-    path = Path(settings.engine_listen.removeprefix(_UNIX))
     await stack.enter_async_context(serving(path, settings.engine_group, engine, judge))
     _log.info("serving", listen=settings.engine_listen, containers=places.identity)
+    return places.identity
+
+
+def _check_sockets(sockets: tuple[Path, ...], roots: tuple[str, ...]) -> None:
+    """A sandbox that could be given one of them would be its host's root."""
+    for path in sockets:
+        for root in roots:
+            if path.resolve().is_relative_to(Path(root).resolve()):
+                msg = (
+                    f"{path} is below {root}, so that it could be mounted into a sandbox: name the "
+                    "hands' data alone in DROVER_ENGINE_BIND_ROOTS"
+                )
+                raise CannotStartError(msg)
 
 
 def main() -> None:

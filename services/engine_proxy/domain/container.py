@@ -25,17 +25,18 @@ OWN: Final = "drover.proxy"
 LAYER: Final = "drover.proxy.layer"
 """The label of the images that were made of them."""
 
-# The engine's own lists (moby, oci/defaults.go): what a container must not see, or write to.
-_MASKED: Final = frozenset(
+MASKED: Final = frozenset(
     {
         *("/proc/asound", "/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
         *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi"),
         "/sys/firmware",
     }
 )
-_READ_ONLY: Final = frozenset(
+"""The engine's own list (moby, oci/defaults.go) of what a container must not see."""
+READ_ONLY: Final = frozenset(
     {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
+"""And of what it must not write to."""
 # What unpacking and configuring packages of the system needs, in a container that is given
 # nothing that it could write to.
 _INSTALLER: Final = frozenset({"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"})
@@ -147,8 +148,8 @@ _HOST: Final[Mapping[str, Check]] = {
     "UsernsMode": _is("", "host"),
     "IpcMode": _is("private"),
     "CgroupnsMode": _is("private"),
-    "MaskedPaths": _all_of(_MASKED),
-    "ReadonlyPaths": _all_of(_READ_ONLY),
+    "MaskedPaths": _all_of(MASKED),
+    "ReadonlyPaths": _all_of(READ_ONLY),
     "PidsLimit": _amount,
     "Memory": _amount,
     "MemorySwap": _amount,
