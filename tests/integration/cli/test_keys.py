@@ -119,9 +119,60 @@ async def test_what_a_user_can_do_something_about_is_told_in_one_line(stack: Sta
         (("revoke", "", "--environment", stack.hosted), "", KEY, "an empty id names no key"),
         (("create", "--environment", stack.hosted), "", "wrong", "401: the API key is not valid"),
         (("create", "--environment", "env_9"), f"http://{NOWHERE}", KEY, "does not answer"),
+        (("create", "--environment", "env_9", "--scope", "read"), "", KEY, "--scope is for API"),
+        (("list", "--environment", "env_9", "--workspace", "w"), "", KEY, "--workspace is for"),
+        (("create", "--scope", "session:read"), "", KEY, "there is no area 'session'"),
+        (("create", "--workspace", "b"), "", KEY, "400: workspace_id: must be wrkspc_ and"),
+        (("create", "--expires-in", "soon"), "", KEY, "such as 90d"),
+        (("create", "--expires-in", "999999w"), "", KEY, "--expires-in 999999w: "),
+        (("revoke", "apikey_9"), "", KEY, "404: no API key 'apikey_9'"),
     ):
         code, out, err = await stack.run(*arguments, url=url, key=key)
         assert (code, out) == (1, "")
         assert said in err
         assert err.count("\n") == 1
-    assert (await stack.run("create"))[0] == 2
+
+
+async def test_an_api_key_is_made_for_a_workspace_with_scopes_an_end_and_a_limit(
+    stack: Stack,
+) -> None:
+    told = ("--workspace", "wrkspc_b", "--scope", "agents:read", "--scope", "sessions:write")
+    more = ("--name", "ci [b]", "--expires-in", "90d", "--requests-per-minute", "7")
+    code, key, said = await stack.run("create", *told, *more)
+    key_id = said.split()[0]
+    assert code == 0
+    assert key.startswith("drover_api_")
+    assert key_id.startswith("apikey_")
+    assert "opens wrkspc_b with agents:read, sessions:write until 20" in said
+    assert key.strip() not in said
+
+    _, listed, _ = await stack.run("list", "--workspace", "wrkspc_b")
+    assert listed.count("\n") == 1
+    for shown in (key_id, f"…{key.strip()[-4:]}", "agents:read,sessions:write", "7 a minute"):
+        assert shown in listed
+    assert "ci [b]" in listed
+    assert "  expires 20" in listed
+    assert key.strip() not in repr(stack.logs)
+
+    async with AsyncAnthropic(base_url=stack.url, api_key=key.strip()) as client:
+        assert [agent async for agent in client.beta.agents.list()] == []
+    code, _, refused = await stack.run("list", key=key.strip())
+    assert (code, "it needs admin" in refused) == (1, True)
+
+    code, out, _ = await stack.run("revoke", key_id)
+    assert (code, out.split()[:3]) == (0, [key_id, "revoked", "at"])
+    assert await stack.run("list", "--workspace", "wrkspc_b") == (0, "", "")
+    _, all_, _ = await stack.run("list", "--all")
+    assert f"{key_id}  " in all_
+    assert "  revoked 20" in all_
+
+
+async def test_without_further_words_a_key_opens_all_of_the_callers_workspace(
+    stack: Stack,
+) -> None:
+    _, admin, _ = await stack.run("create", "--scope", "admin", "--workspace", "wrkspc_c", "-q")
+    code, key, said = await stack.run("create", key=admin.strip())
+    assert (code, "opens wrkspc_c with write. " in said) == (0, True)
+    async with AsyncAnthropic(base_url=stack.url, api_key=key.strip()) as client:
+        made = await client.beta.environments.create(name="farm")
+        assert [one.id async for one in client.beta.environments.list()] == [made.id]
