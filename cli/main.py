@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from cli import keys, skills, vault
+from cli import certs, keys, skills, vault
+from cli.backup.commands import backup, restore
 from cli.errors import fail, told_errors
 from cli.options import DEFAULT_DATA, Data, Key, TlsDir, Url
 
@@ -23,6 +24,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+app.add_typer(certs.app, name="certs")
+app.command()(backup)
+app.command()(restore)
 app.add_typer(keys.app, name="keys")
 app.add_typer(skills.app, name="skills")
 app.add_typer(vault.app, name="vault")
