@@ -13,6 +13,7 @@ import pytest
 
 from drover.hands.v1.hands_service_pb2 import VERDICT_NOT_RUN, VERDICT_OUTCOME_UNKNOWN
 from services.hands.backends.docker import container
+from services.hands.backends.docker import engine as client
 from services.hands.backends.docker.backend import DockerBackend
 from services.hands.backends.docker.settings import EngineSettings
 from services.hands.backends.port import BackendUnavailable, SandboxSpec
@@ -20,6 +21,7 @@ from services.hands.domain.limits import MIB
 from services.hands.domain.recipe import Recipe
 from services.hands.workspace import Workspaces
 from tests.doubles.docker_engine import IMAGE, Engine
+from tests.doubles.engine_peer import Peer, proxied
 from tests.doubles.engine_proxy import Proxy
 from tests.doubles.hands_stack import (
     SMALL,
@@ -76,6 +78,16 @@ async def test_without_an_engine_it_says_where_it_looked(tmp_path: Path) -> None
         result = await hands.run("bash", command="true")
         assert result.verdict == VERDICT_NOT_RUN
         assert f"no container engine answers at unix://{tmp_path}/none.sock" in text(result)
+
+
+async def test_proxy_without_an_engine_is_told_from_one_that_refuses(tmp_path: Path) -> None:
+    async with proxied(Peer(), tmp_path) as proxy:
+        engine = client.Engine(f"unix://{proxy}", threads=1, seconds=5)
+        await engine.about()
+        (tmp_path / "engine").unlink()
+        with pytest.raises(client.EngineAway, match="no container engine answers behind unix:"):
+            await engine.remove("drover-hand_1")
+        await engine.close()
 
 
 async def test_engine_that_does_not_answer_is_given_up(tmp_path: Path) -> None:

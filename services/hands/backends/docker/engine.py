@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NOT_FOUND: Final = 404
+_NONE_BEHIND: Final = 503
+"""What the engine proxy answers in the engine's place."""
 _REMOVE_ATTEMPTS: Final = 5
 _REMOVE_PAUSE: Final = 0.2
 _COMMIT_SECONDS: Final = 300.0
@@ -202,6 +204,9 @@ class Engine:
         except docker.errors.APIError as error:
             status = error.response.status_code if error.response is not None else 0
             text = error.explanation or str(error)
+            if status == _NONE_BEHIND:
+                text = f"no container engine answers behind {self._host}: {text}"
+                raise EngineAway(text) from error
             raise EngineRefused(f"the container engine refuses: {text}", status) from error
         except (
             docker.errors.DockerException,
