@@ -59,6 +59,6 @@ def free_row(count: int) -> int:
     """
     above = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[1]) + 1
     while True:
-        first = random.randrange(above, 65_536 - count)
+        first = random.randrange(above, 65_536 - count)  # noqa: S311  # not a secret
         if all(is_free(LOOPBACK, first + n) for n in range(count)):
             return first

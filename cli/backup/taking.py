@@ -1,0 +1,125 @@
+"""Takes a back-up beside what runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.backup import contents
+from cli.terminal import Terminal
+from cli.transfer.service import TransferError
+from identity.about import version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cli.databases import ServiceDatabase
+
+_PRIVATE = 0o700
+_CHANGED = 1  # tar's exit code when files changed while it read them
+
+
+def take(data: Path, to: Path, keys: Path | None) -> None:
+    """Writes everything to `to`, and what opens it to `keys`: all, or nothing.
+
+    Databases first: whatever they name is in the files that are packed after them. Raises
+    `TransferError`, `CannotStartError` and `OSError`.
+    """
+    for place in (to, keys):
+        if place is not None and place.exists():
+            msg = f"{place} is there already: name a new directory"
+            raise TransferError(msg)
+    if not data.is_dir():
+        msg = f"{data} is no directory: name the data directory with --data"
+        raise TransferError(msg)
+    unfinished = to.with_name(f".{to.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True, mode=_PRIVATE)
+    out = Terminal()
+    try:
+        made: dict[str, str] = {}
+        left_out: list[str] = []
+        for name, what in _pieces(data, unfinished, left_out):
+            made[name] = _digest(unfinished / name)
+            out.say(f"{what}: {name}")
+        if not made:
+            msg = f"there is nothing to back up: no stack has run over {data}"
+            raise TransferError(msg)
+        manifest = {
+            "drover_backup": contents.FORMAT,
+            "version": version(),
+            "made_at": datetime.now(UTC).isoformat(),
+            "sha256": made,
+            "left_out": left_out,
+        }
+        (unfinished / contents.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+        if keys is not None:
+            _copy_keys(data, keys)
+            out.say(f"keys: {keys}")
+        else:
+            left_out.append("the keys of stored credentials and the secrets: name --keys")
+        unfinished.rename(to)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    for one in left_out:
+        out.say(f"left out: {one}", "yellow")
+
+
+def _pieces(data: Path, to: Path, left_out: list[str]) -> Iterator[tuple[str, str]]:
+    """Writes one file after another; yields its name, and what it has."""
+    files, dumps = contents.databases(os.environ, data)
+    for dump in dumps:
+        schemas = [f"--schema=drover_{service}" for service in dump.services]
+        told = "--format=custom", "--no-owner", "--no-privileges"
+        contents.run_on(dump.address, "pg_dump", *told, *schemas, f"--file={to / dump.name}")
+        yield dump.name, f"database of {', '.join(dump.services)}"
+    for database in files:
+        if database.exists:
+            yield _copy_database(database, to), f"database of {database.service}"
+    directory = contents.files_directory(os.environ, data)
+    if directory is None:
+        left_out.append("files, which are in a bucket: keep what is deleted there as long as this")
+    elif directory.is_dir():
+        yield _pack(directory, to / "files.tar.gz"), "files"
+    hands = data / "hands"
+    if hands.is_dir():
+        left = ("--exclude=./packages", "--exclude=./spares")  # made again
+        yield _pack(hands, to / "hands.tar.gz", *left), "workspaces"
+    if os.environ.get(contents.CHECKPOINTS):
+        left_out.append("checkpoints of workspaces: keep what is deleted there as long as this")
+
+
+def _copy_database(database: ServiceDatabase, to: Path) -> str:
+    name = f"{database.service}.db"
+    source = sqlite3.connect(f"file:{database.shown}?mode=rw", uri=True)
+    with closing(source), closing(sqlite3.connect(to / name)) as copy:
+        source.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")
+    return name
+
+
+def _pack(directory: Path, to: Path, *options: str) -> str:
+    arguments = "--create", "--gzip", "--numeric-owner", "--xattrs", *options
+    place = f"--file={to}", f"--directory={directory}", "."
+    contents.run("tar", *arguments, *place, may_end_with=(0, _CHANGED))
+    return to.name
+
+
+def _copy_keys(data: Path, keys: Path) -> None:
+    for one in contents.KEYS:
+        if (data / one).is_file():
+            (keys / one).parent.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
+            shutil.copy2(data / one, keys / one)
+
+
+def _digest(path: Path) -> str:
+    path.chmod(0o600)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

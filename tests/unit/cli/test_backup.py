@@ -1,0 +1,177 @@
+"""`drover backup` and `drover restore` of files: whole, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from chassis.secret import Secret
+from cli.backup import contents, restoring
+from cli.backup.contents import Dump
+from cli.main import app
+from storage.address import Address
+
+SECRET = "sesame"  # noqa: S105  # nobody's
+
+
+class Place:
+    """A data directory, and where its back-up goes."""
+
+    def __init__(self, root: Path) -> None:
+        self.data, self.to, self.keys, self.root = root / "data", root / "to", root / "keys", root
+        for directory in ("files/ab", "hands/workspaces/sesn_1/workspace", "hands/spares", "run"):
+            (self.data / directory).mkdir(parents=True)
+        (self.data / "files" / "ab" / "obj_1").write_bytes(b"bytes")
+        notes = self.data / "hands" / "workspaces" / "sesn_1" / "workspace" / "notes"
+        notes.write_text("kept")
+        (notes.parent / "link").symlink_to("notes")
+        if os.geteuid() == 0:
+            os.chown(notes, 200_007, 200_007)
+        (self.data / "vault_proxy").mkdir()
+        (self.data / "vault_proxy" / "keys").write_text(SECRET)
+        (self.data / "run" / "token").write_text(SECRET)
+
+    def run(self, *arguments: str | Path, **environment: str) -> tuple[int, str]:
+        told = {"COLUMNS": "300", "DROVER_DATABASE_URL": None, "DROVER_DATA_DIR": None}
+        ended = CliRunner(env={**told, **environment}).invoke(app, [*map(str, arguments)])
+        return ended.exit_code, ended.output
+
+    def backup(self, *more: str | Path) -> tuple[int, str]:
+        return self.run("backup", self.to, "--data", self.data, *more)
+
+    def restore(self, *more: str | Path) -> tuple[int, str]:
+        return self.run("restore", self.to, "--data", self.root / "new", *more)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def rows(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path)) as database:
+        return [row[0] for row in database.execute("SELECT n FROM numbers ORDER BY n")]
+
+
+def test_what_is_committed_is_in_the_back_up_while_the_database_is_open(place: Place) -> None:
+    with closing(sqlite3.connect(place.data / "session.db")) as open_database:
+        open_database.execute("PRAGMA journal_mode = WAL")
+        open_database.execute("CREATE TABLE numbers (n)")
+        open_database.execute("INSERT INTO numbers VALUES (1), (2)")
+        open_database.commit()
+        open_database.execute("INSERT INTO numbers VALUES (3)")  # not committed
+        code, told = place.backup("--keys", place.keys)
+        assert code == 0, told
+    made = {path.name for path in place.to.iterdir()}
+    assert made == {"manifest.json", "session.db", "files.tar.gz", "hands.tar.gz"}
+    assert (place.to.stat().st_mode & 0o077, (place.to / "session.db").stat().st_mode & 0o077) == (
+        0,
+        0,
+    )
+    assert not any(SECRET.encode() in path.read_bytes() for path in place.to.iterdir())
+
+    code, told = place.restore("--keys", place.keys)
+    assert code == 0, told
+    new = place.root / "new"
+    assert rows(new / "session.db") == [1, 2]
+    assert (new / "files" / "ab" / "obj_1").read_bytes() == b"bytes"
+    notes = new / "hands" / "workspaces" / "sesn_1" / "workspace" / "notes"
+    before = place.data / "hands" / "workspaces" / "sesn_1" / "workspace" / "notes"
+    assert (notes.read_text(), notes.stat().st_uid) == ("kept", before.stat().st_uid)
+    assert (notes.parent / "link").is_symlink()
+    assert not (new / "hands" / "spares").exists()
+    assert (new / "vault_proxy" / "keys").read_text() == SECRET
+
+
+def test_keys_are_left_out_unless_they_are_asked_for(place: Place) -> None:
+    code, told = place.backup()
+    assert code == 0
+    assert "left out: the keys of stored credentials" in told
+    assert place.restore()[0] == 0
+    assert not (place.root / "new" / "vault_proxy").exists()
+
+
+def test_nothing_is_written_over(place: Place) -> None:
+    assert place.backup()[0] == 0
+    assert "is there already" in place.backup()[1]
+    (place.root / "new").mkdir()
+    (place.root / "new" / "mine").touch()
+    code, told = place.restore()
+    assert (code, [path.name for path in (place.root / "new").iterdir()]) == (1, ["mine"])
+    assert "is not empty" in told
+
+
+def test_damaged_or_strange_back_ups_restore_nothing(place: Place) -> None:
+    assert "is no back-up" in place.run("restore", place.data, "--data", place.root / "new")[1]
+    assert place.backup()[0] == 0
+    archive = place.to / "files.tar.gz"
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[:-1])
+    assert "files.tar.gz is damaged" in place.restore()[1]
+    archive.unlink()
+    assert "files.tar.gz is missing" in place.restore()[1]
+    manifest = json.loads((place.to / "manifest.json").read_text())
+    (place.to / "manifest.json").write_text(json.dumps({**manifest, "drover_backup": 99}))
+    assert "made by another release" in place.restore()[1]
+    assert not (place.root / "new").exists()
+
+
+def test_failure_leaves_no_back_up_and_nothing_half_restored(place: Place) -> None:
+    (place.data / "session.db").write_text("this is no database, but it is long enough" * 100)
+    code, told = place.backup()
+    assert code == 1, told
+    assert not place.to.exists()
+    assert [path.name for path in place.root.iterdir()] == ["data"]
+
+
+def test_wrong_places_are_told(place: Place) -> None:
+    told = place.run("backup", place.to, "--data", place.root / "nowhere")[1]
+    assert "is no directory" in told
+    assert place.backup()[0] == 0
+    told = place.run(
+        "restore", place.to, "--data", place.root / "new", DROVER_DATABASE_URL="postgresql://h/d"
+    )[1]
+    assert "it has SQLite files: unset DROVER_DATABASE_URL" in told
+    assert "is no directory" in place.restore("--keys", place.keys)[1]
+
+
+def test_databases_of_one_server_are_dumped_together_and_others_apart(tmp_path: Path) -> None:
+    environment = {
+        "DROVER_DATABASE_URL": "postgresql://h/one",
+        "DROVER_VAULT_PROXY_DATABASE_URL": "postgresql://h/two",
+        "DROVER_HANDS_DATABASE_URL": "sqlite:////x/hands.db",
+    }
+    files, dumps = contents.databases(environment, tmp_path)
+    assert [one.service for one in files] == ["hands"]
+    assert [one.name for one in dumps] == ["session+registry.dump", "vault_proxy.dump"]
+
+
+@pytest.mark.parametrize(
+    ("url", "bare"),
+    [
+        (
+            "postgresql://u:se%2Bs%40me@h:5/d?sslmode=require",
+            "postgresql://u@h:5/d?sslmode=require",
+        ),
+        (
+            "postgresql:///d?host=/run/x&user=u&password=se%2Bs%40me",
+            "postgresql:///d?host=/run/x&user=u",
+        ),
+    ],
+)
+def test_no_argument_of_a_program_has_the_password(url: str, bare: str) -> None:
+    told, password = contents._apart(Address.parse(url).dsn)
+    assert (told.replace("%2F", "/"), password) == (bare, "se+s@me")
+
+
+def test_database_that_is_not_empty_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "run_on", lambda *_: "drover_session\ndrover_x\n")
+    dump = Dump(("session", "hands"), Address.parse(Secret("postgresql://h/d").open()))
+    with pytest.raises(Exception, match=r"h/d has drover_session already"):
+        restoring._check_databases([dump.name], [dump])
