@@ -324,6 +324,22 @@ def config() -> None:
 
 
 @app.command()
+def probe(
+    address: Annotated[
+        str | None, typer.Argument(help="host:port or http://…; default DROVER_LISTEN.")
+    ] = None,
+) -> None:
+    """Asks one process whether it serves: for health checks, as `python -m cli.probe` does.
+
+    DROVER_TLS_DIR names the certificate that it is asked with, which is its own.
+    """
+    from cli.probe import asked
+
+    if why := asked([address] if address else []):
+        fail(why)
+
+
+@app.command()
 def models(
     ids: Annotated[list[str] | None, typer.Argument(help="Only these, however spelled.")] = None,
     *,
