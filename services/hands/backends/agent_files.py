@@ -15,7 +15,7 @@ MAIN_FILE: Final = "main.py"
 """What any Python starts the agent with."""
 COMPILED_FILE: Final = "main"
 """The same, compiled for the interpreter that was named, where that could be done: Python tells by
-the first bytes. A parser that is not woken saves a start as long as the agent's own takes."""
+the first bytes. The first thing that a parser is given costs most of a millisecond."""
 FETCH_FILE: Final = "fetch.cjs"
 """For Node, which is told of it by a variable of the environment."""
 FILTER_FILE: Final = "filter"

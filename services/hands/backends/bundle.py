@@ -28,7 +28,7 @@ MODULES: Final = (
 """What else the agent needs it imports when it does, from the package's own directory."""
 _IMPORT: Final = "from __future__ import annotations\n"
 _NEVER_STALE: Final = bytes(12)
-"""What follows the magic number of a .pyc: flags, and what a program that is run is not asked for."""
+"""What follows the magic number of a .pyc: flags, and what says of which source it was made."""
 
 
 def bundle(directory: Path) -> bytes:
@@ -51,7 +51,7 @@ def compiled(file: Path) -> bytes:
 
 def _code(file: Path) -> CodeType:
     source = file.read_text(encoding="utf-8") if file.exists() else ""
-    return compile(
+    code: CodeType = compile(
         source.replace(_IMPORT, "\n", 1),  # the compiler is told so below
         str(file),
         "exec",
@@ -59,6 +59,7 @@ def _code(file: Path) -> CodeType:
         dont_inherit=True,
         optimize=2,
     )
+    return code
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from services.hands.domain.limits import Limits
 
 _PERIOD: Final = 100_000  # microseconds
+_CALLER: Final = "0"  # whoever writes it
 _CONTROLLERS: Final = ("memory", "pids", "cpu")
+_THREADS: Final = "tasks"
 _DEFAULT_ROOT: Final = Path("/sys/fs/cgroup")
 _OWN_GROUPS: Final = Path("/proc/self/cgroup")
 
@@ -25,6 +27,11 @@ class Group:
 
     directories: tuple[Path, ...]
     memory: Path | None
+
+    def enter(self) -> None:
+        """Moves the thread in that calls this, where threads may be. Raises `OSError`."""
+        for directory in self.directories:
+            _write(directory / _THREADS, _CALLER)
 
     def add(self, pids: Iterable[int]) -> None:
         """Moves processes in. Raises `OSError`."""
@@ -67,11 +74,18 @@ class Group:
 
 
 class ControlGroups:
-    """Makes groups below one parent per hierarchy. Found by `find`."""
+    """Makes groups below one parent per hierarchy. Found by `find`.
 
-    def __init__(self, parents: Mapping[str, Path], *, unified: bool) -> None:
+    `home` is the group that this process is in of each hierarchy, where its threads may leave them
+    and come back. There is none in version 2, whose groups have whole processes.
+    """
+
+    def __init__(
+        self, parents: Mapping[str, Path], *, unified: bool, home: Group | None = None
+    ) -> None:
         self._parents = parents
         self._unified = unified
+        self.home = home
 
     @property
     def bounds_memory(self) -> bool:
@@ -102,7 +116,7 @@ class ControlGroups:
                 if _made(group / name):
                     parents[controller] = group / name
                     break
-        return cls(parents, unified=False)
+        return cls(parents, unified=False, home=_home(root, groups, parents))
 
     def make(self, name: str, limits: Limits) -> Group:
         """A new group under its limits. Raises `OSError`."""
@@ -146,6 +160,16 @@ class ControlGroups:
         if controller == "memory":
             return (("memory.limit_in_bytes", str(limits.memory_bytes)),)
         return (("cpu.cfs_period_us", str(_PERIOD)), ("cpu.cfs_quota_us", quota))
+
+
+def _home(root: Path, groups: Mapping[str, str], controllers: Iterable[str]) -> Group | None:
+    """The groups of a process, if each of its threads may come back to them."""
+    if not all(controller in groups for controller in controllers):
+        return None
+    found = tuple(dict.fromkeys(root / one / groups[one] for one in controllers))
+    if not all(os.access(group / _THREADS, os.W_OK) for group in found):
+        return None
+    return Group(found, None)
 
 
 def _groups_of(file: Path) -> dict[str, str]:

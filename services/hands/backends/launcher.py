@@ -14,6 +14,7 @@ import os
 import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -22,6 +23,7 @@ from services.hands.backends.port import BackendUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
 T = TypeVar("T")
 
@@ -61,14 +63,25 @@ class Launcher:
         return self._seen / path.relative_to(self._directory)
 
     async def start(
-        self, program: Sequence[str | int], files: Sequence[bytes], *, user: int | None
+        self,
+        program: Sequence[str | int],
+        files: Sequence[bytes],
+        *,
+        user: int | None,
+        within: AbstractContextManager[object] | None = None,
     ) -> Started:
         """Starts a program with an empty environment, as `user` if that is not None.
 
         Each of `files` is inherited as a descriptor; a number among the program's arguments is the
-        index of one, and is replaced by its descriptor. Raises `OSError`.
+        index of one, and is replaced by its descriptor. The thread is `within` something meanwhile.
+        Raises `OSError`.
         """
-        return await self._do(lambda: _start(program, files, user))
+
+        def start() -> Started:
+            with within or nullcontext():
+                return _start(program, files, user)
+
+        return await self._do(start)
 
     async def close(self) -> None:
         """Ends the thread, and with it whatever it started that still runs."""

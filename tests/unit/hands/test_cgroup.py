@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from services.hands.backends import cgroup
 from services.hands.backends.cgroup import ControlGroups
+from services.hands.backends.joining import Joining
 from services.hands.domain.limits import Limits
 
 LIMITS = Limits(memory_bytes=1 << 30, processes=64, cpus=0.5)
@@ -32,6 +34,46 @@ def test_first_version_has_a_hierarchy_for_each_limit(tmp_path: Path) -> None:
         "cpu/drover/hand_1/cgroup.procs": "11",
     }
     assert {name: (tmp_path / name).read_text() for name in wanted} == wanted
+
+
+def test_thread_that_starts_something_is_in_its_group_meanwhile(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("3:memory:/shop\n2:cpu,cpuacct:/\n1:pids:/\n")
+    places = {name: tmp_path / name for name in ("memory", "pids", "cpu")}
+    version_one(tmp_path)
+    (places["memory"] / "shop").mkdir()
+    homes = [places["memory"] / "shop", places["pids"], places["cpu"]]
+    for home in homes:
+        (home / "tasks").touch()
+    groups = ControlGroups.find("drover", tmp_path, own)
+    with Joining(groups, "hand_1", LIMITS) as joining:
+        assert joining.group is not None
+        assert [(one / "tasks").read_text() for one in joining.group.directories] == ["0"] * 3
+        assert [(home / "tasks").read_text() for home in homes] == [""] * 3
+    assert [(home / "tasks").read_text() for home in homes] == ["0"] * 3
+    assert joining.joined
+
+
+@pytest.mark.parametrize("own", ["3:memory:/\n", "3:memory:/gone\n2:cpu:/\n1:pids:/\n"])
+def test_thread_stays_where_it_might_not_come_back(tmp_path: Path, own: str) -> None:
+    (tmp_path / "own").write_text(own)
+    groups = ControlGroups.find("drover", version_one(tmp_path), tmp_path / "own")
+    with Joining(groups, "hand_1", LIMITS) as joining:
+        assert joining.group is not None
+    assert not joining.joined
+    assert not (joining.group.directories[0] / "tasks").exists()
+
+
+def test_group_of_what_did_not_start_is_removed(tmp_path: Path) -> None:
+    groups = ControlGroups.find("drover", version_one(tmp_path))
+    joining = Joining(groups, "hand_1", LIMITS)
+    with suppress(OSError), joining:
+        assert joining.group is not None
+        for path in (file for one in joining.group.directories for file in one.iterdir()):
+            path.unlink()  # a control group's files are no hindrance
+        raise OSError
+    assert joining.group is not None
+    assert not any(directory.exists() for directory in joining.group.directories)
 
 
 def test_second_version_has_one_hierarchy(tmp_path: Path) -> None:
