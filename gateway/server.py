@@ -73,12 +73,14 @@ class HttpServer:
         structlog.get_logger("gateway.server").info("listening", address=self.address)
 
     async def report(self, *, serving: bool) -> None:
-        """Once it is to go, has clients close the connection that each answer comes by.
+        """Once it is to go, closes the connection that an answer has come by.
 
-        They, and what stands before several gateways, then open the next one elsewhere.
+        Clients, and what stands before several gateways, open the next one elsewhere.
         """
-        headers = self._server.server_state.default_headers
-        self._server.server_state.default_headers = [*headers, *([] if serving else [_CLOSE])]
+        configured, now = self._server.config.encoded_headers, self._server.server_state
+        if not serving:
+            configured.append(_CLOSE)  # from the next second on
+            now.default_headers = [*now.default_headers, _CLOSE]
 
     async def stop(self) -> None:
         """Ends within 8 s: requests are answered, idle connections closed."""

@@ -36,6 +36,7 @@ from storage.migrate import migrate as apply
 from tests.doubles.messages_api import MessagesApi, running
 from tests.doubles.ports import free_port
 from tests.e2e.forked import Forked, warm
+from tests.e2e.forked_service import ODD
 from tests.e2e.stack import BETA, KEY, READY_SECONDS, wait_for
 
 SESSIONS = ("session-1", "session-2")
@@ -193,7 +194,7 @@ class Replicas:
             module = f"{package}.main"
             late = MODEL_CLIENT if process.kind == "brain" else ()
             arguments: tuple[str, ...] = ()
-            if process.network or "DROVER_TEST_SKEW" in process.environment:
+            if process.network or ODD & process.environment.keys():
                 arguments = (module, process.network) if process.network else (module,)
                 module, late = "tests.e2e.forked_service", (module, *late)
             order = Order(name, module, str(process.log), process.environment, late)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -14,11 +15,12 @@ import httpx2
 from anthropic import APIError, AsyncAnthropic
 
 from tests.doubles.messages_api import Reply, Request
-from tests.e2e.driving import MODEL, TOOLSET, user_message
+from tests.e2e.driving import MODEL, TOOLSET, history, user_message
+from tests.e2e.forked_service import RELEASE
 from tests.e2e.replicas import GATEWAYS
 from tests.e2e.stack import KEY
 from tests.fault.fleet import serves
-from tests.fault.spree import PLAN, Plan, follow_the_plan
+from tests.fault.spree import PLAN, Plan, check_commands, check_log, follow_the_plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +28,10 @@ if TYPE_CHECKING:
     from tests.e2e.replicas import Replicas
 
 _DEADLINE: Final = 60.0
-_THOUGHT_SECONDS: Final = 0.4
-_COMMAND_SECONDS: Final = 0.8
+_THOUGHT_SECONDS: Final = 0.6
+_COMMAND_SECONDS: Final = 1.2
 _AT_ONCE: Final = 8
+_MOST: Final = 0.7
 
 
 def slowly(request: Request) -> Reply:
@@ -140,9 +143,9 @@ class Restart:
     stopped: float = 0.0
     back: float = 0.0
 
-    def during(self, turns: list[Turn]) -> list[Turn]:
-        """The turns that were under way when it began."""
-        return [turn for turn in turns if turn.began < self.began < turn.ended]
+    def longest(self, turns: list[Turn]) -> float:
+        """Seconds of the longest turn that was under way meanwhile."""
+        return max(one.seconds for one in turns if one.began < self.back and one.ended > self.began)
 
 
 @dataclass(slots=True)
@@ -160,6 +163,27 @@ class Rolling:
     def turns(self) -> list[Turn]:
         """All that have ended."""
         return [turn for client in self.clients for turn in client.turns if turn.ended]
+
+    @property
+    def undisturbed(self) -> float:
+        """Seconds of the longest turn before the first restart: each has its sandbox made, too."""
+        return max(turn.seconds for turn in self.calm)
+
+    @property
+    def longest(self) -> dict[str, float]:
+        """Seconds of the longest turn beside each restart."""
+        return {one.name: one.longest(self.turns) for one in self.restarts}
+
+    def judged(self) -> Counter[str]:
+        """Checks that no event and no command is lost or doubled; counts what was broken off."""
+        counts: Counter[str] = Counter()
+        with self.stack.client() as client:
+            for one in self.clients:
+                log = history(client, one.session_id)
+                check_log(log, one.sent, one.seen, one.plans)
+                left = (self.stack.workspace(one.session_id) / "marks").read_text().split()
+                counts += check_commands(log, left, one.plans)
+        return counts
 
     async def run(self, names: Sequence[str]) -> None:
         """Restarts each of the named processes while all sessions are at work."""
@@ -195,18 +219,16 @@ class Rolling:
                 tasks.create_task(create(place))
 
     async def _restart(self, name: str) -> None:
-        """SIGTERM, the end, another one, and a turn of every session that was under way."""
-        await self._until(lambda: sum(one.at_work for one in self.clients) > self.sessions * 0.8)
+        """SIGTERM, the end, another one of this release; in the middle of most sessions' turns."""
+        await self._until(lambda: sum(one.at_work for one in self.clients) > self.sessions * _MOST)
         restart = Restart(name, time.monotonic())
         self.restarts.append(restart)
         await asyncio.to_thread(self.stack.stop, name)
         restart.stopped = time.monotonic()
+        self.stack.processes[name].environment.pop(RELEASE, None)
         await asyncio.to_thread(self.stack.start, name)
         await self._until(lambda: serves(self.stack, name))
         restart.back = time.monotonic()
-        await self._until(
-            lambda: all(client.turns[-1].began > restart.began for client in self.clients)
-        )
 
     async def _until(self, holds: Any) -> None:
         async with asyncio.timeout(_DEADLINE):

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any
 from anthropic import Anthropic, AsyncAnthropic
 
 from tests.doubles.messages_api import Reply, Request, ToolUse, text, tools
-from tests.e2e.driving import new_session, user_message
+from tests.e2e.driving import new_session, texts, user_message
 from tests.e2e.stack import Stack
 
 SESSIONS = 16
@@ -199,3 +200,42 @@ class Spree:
             os.kill(pid, number)
             return pid
         return None
+
+
+def check_log(log: list[Any], sent: list[str], seen: list[str], plans: list[Plan]) -> None:
+    """Nothing acknowledged is lost, doubled or out of order, and every turn was answered."""
+    ids = [event.id for event in log]
+    assert len(set(ids)) == len(ids)
+    assert [event.id for event in log if event.type == "user.message"] == sent
+    assert seen == ids
+    # A brain that was stopped may find its connection to the model broken, and tries again.
+    errors = [event.error for event in log if event.type == "session.error"]
+    assert [error for error in errors if error.retry_status.type != "retrying"] == []
+    ends = [event.stop_reason.type for event in log if event.type == "session.status_idle"]
+    assert set(ends) == {"end_turn"}
+    assert texts(log, "agent.message") == [f"done {one.name}" for one in plans]
+    starts = [event.id for event in log if event.type == "span.model_request_start"]
+    closed = [e.model_request_start_id for e in log if e.type == "span.model_request_end"]
+    assert starts == closed
+
+
+def check_commands(log: list[Any], left: list[str], plans: list[Plan]) -> Counter[str]:
+    """Every command has one result, and ran once unless its result says that this is not known."""
+    marks = [mark for one in plans for mark in one.marks]
+    calls = {e.id: e.input["command"].split()[1] for e in log if e.type == "agent.tool_use"}
+    assert sorted(calls.values()) == sorted(marks)
+    results = [event for event in log if event.type == "agent.tool_result"]
+    assert sorted(event.tool_use_id for event in results) == sorted(calls)
+    ran, unknown = Counter(left), 0
+    for result in results:
+        mark, shown = calls[result.tool_use_id], result.content[0].text
+        if result.is_error:
+            assert "unknown" in shown, shown
+            assert ran[mark] <= 1
+            unknown += 1
+        else:
+            assert ran[mark] == 1, mark
+            assert shown.startswith(f"{mark} ran")
+    assert set(ran) <= set(marks)
+    closed = sum(e.type == "span.model_request_end" and bool(e.is_error) for e in log)
+    return Counter(commands=len(calls), unknown=unknown, closed_requests=closed)

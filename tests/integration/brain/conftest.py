@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -74,6 +74,8 @@ class Rig:
     checkpoint_stub: CheckpointServiceStub
     files: FakeFiles
     file_stub: FileServiceStub
+    workers: list[Worker] = field(default_factory=list)
+    """Those of the brains, as they were made."""
 
     def session(
         self,
@@ -138,6 +140,7 @@ class Rig:
             cache=StateCache(),
             checkpointing=Checkpointing(harnesses, sender.send, metrics),
         )
+        self.workers.append(worker)
         return await self.stack.enter_async_context(BrainPool(worker.work, max_sessions))
 
     async def wake(self, session: FakeSession, brain: BrainPool | None = None) -> int:
