@@ -2,7 +2,8 @@
 
 File systems have no quota for a directory that every machine could use, so sizes are measured. A
 walk is long where there are many files; but a workspace cannot outgrow its limit before the whole
-file system has grown by what is left of it, and that is asked for at no cost.
+file system has grown by what is left of it, and that is asked for at no cost. So one that was made
+since the last look is not measured either: it was empty then.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from services.hands.archive.bounds import PARTS
 from services.hands.measure import ENTRY_BYTES, size_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from chassis.clock import Clock
@@ -49,6 +51,14 @@ class DiskLimits:
     free_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """How many bytes the file system of the workspaces has in use, and whether few are left."""
+
+    used: int
+    scarce: bool
+
+
 @dataclass(slots=True)
 class _Measured:
     """A workspace's size, and how full the file system was then."""
@@ -69,6 +79,7 @@ class DiskWatcher:
         self._workspaces = workspaces
         self._limits = limits
         self._clock = clock
+        self._before: _Room | None = None
         self._measured: dict[str, _Measured] = {}
         self._too_large: dict[str, int] = {}
 
@@ -89,35 +100,50 @@ class DiskWatcher:
         for session_id in [*self._too_large]:
             if self._workspaces.find(session_id) is None:
                 del self._too_large[session_id]
+        room = self._room()
+        if self._before is not None and not room.scarce:
+            self._begin(live, self._before)
+        self._before = room
         for session_id, hand in live.items():
-            volume = self._workspaces.find(session_id)
-            if volume is not None:
-                await self._watch(session_id, hand, volume.root)
+            if self._may_have_outgrown(session_id, hand, room):
+                await self._measure(session_id, hand, room)
+                room = self._room()
 
-    async def _watch(self, session_id: str, hand: Hand, root: Path) -> None:
-        try:
-            system = os.statvfs(root)
-        except FileNotFoundError:
-            return  # it was purged meanwhile
+    def _begin(self, live: Mapping[str, Hand], before: _Room) -> None:
+        """Notes that workspaces were empty at the last look which were made since then."""
+        now = self._clock.monotonic()
+        for session_id, hand in live.items():
+            if hand.is_fresh and session_id not in self._measured:
+                self._measured[session_id] = _Measured(hand, 0, before.used, now)
+
+    def _room(self) -> _Room:
+        system = os.statvfs(self._workspaces.directory)
         used = (system.f_blocks - system.f_bfree) * system.f_frsize
         used += (system.f_files - system.f_ffree) * ENTRY_BYTES
         scarce = system.f_bavail * system.f_frsize < self._limits.free_bytes
-        scarce = scarce or system.f_favail < system.f_files * _FEW
+        return _Room(used, scarce or system.f_favail < system.f_files * _FEW)
+
+    def _may_have_outgrown(self, session_id: str, hand: Hand, room: _Room) -> bool:
+        before = self._measured.get(session_id)
+        if before is None or before.hand is not hand or room.scarce:
+            return True
+        if room.used - before.used >= self._allowed(session_id, hand) - before.size:
+            return True
+        return hand.busy and self._clock.monotonic() - before.at >= _STALE
+
+    async def _measure(self, session_id: str, hand: Hand, room: _Room) -> None:
         before = self._measured.get(session_id)
         if before is not None and before.hand is not hand:
             before = None
         now = self._clock.monotonic()
-        if before is not None and not scarce:
-            within = used - before.used < self._allowed(session_id, hand) - before.size
-            if within and (now - before.at < _STALE or not hand.busy):
-                return
+        root = self._workspaces.place_of(session_id)
         size = await asyncio.to_thread(_size, root)
-        self._measured[session_id] = _Measured(hand, size, used, now)
+        self._measured[session_id] = _Measured(hand, size, room.used, now)
         self._remember(session_id, size, self._limit(hand), first=before is None)
         if size > self._allowed(session_id, hand):
             await self._end(session_id, hand, "its files take more of the disk than they may")
             self._too_large[session_id] = await asyncio.to_thread(_size, root)
-        elif scarce and before is not None and size > before.size:
+        elif room.scarce and before is not None and size > before.size:
             await self._end(session_id, hand, "it wrote to a disk that is almost full")
 
     def _limit(self, hand: Hand) -> int:

@@ -28,10 +28,13 @@ LAST_OWNER: Final = 1_200_000
 
 
 class Workspaces:
-    """The volumes below `directory`: the sessions' own, and spare ones that no session has yet."""
+    """The volumes below `directory`: the sessions' own, and spare ones that no session has yet.
+
+    Of the one that has them, `directory` has the sessions' own.
+    """
 
     def __init__(self, directory: Path, *, privileged: bool) -> None:
-        self._sessions = directory / "workspaces"
+        self._sessions = self.directory = directory / "workspaces"
         self._spares = directory / "spares"
         self._privileged = privileged
         self._owners: set[int] = set()
@@ -173,17 +176,16 @@ class Workspaces:
 
     def _make(self, parent: Path, name: str) -> Volume:
         unfinished = self._spares / f"{name}.new"
-        _delete(unfinished)  # what an earlier attempt has left, on a full disk perhaps
-        owner = self._take_owner() if self._privileged else None
-        unfinished.mkdir(mode=0o700)
-        for part in (*PARTS, *BROUGHT):
-            (unfinished / part).mkdir(mode=0o755)
-            if owner is not None:
-                os.chown(unfinished / part, owner, owner)
-        if owner is not None:
-            os.chown(unfinished, owner, owner)
-        root = unfinished.rename(parent / name)
-        return Volume(root, owner)
+        try:
+            unfinished.mkdir(mode=0o700)
+        except FileExistsError:  # what an earlier attempt has left, on a full disk perhaps
+            _delete(unfinished)
+            unfinished.mkdir(mode=0o700)
+        volume = Volume(unfinished, self._take_owner() if self._privileged else None)
+        _complete(volume, ())
+        if volume.owner is not None:
+            os.chown(unfinished, volume.owner, volume.owner)
+        return Volume(unfinished.rename(parent / name), volume.owner)
 
     def _take_owner(self) -> int:
         for _ in range(FIRST_OWNER, LAST_OWNER):
