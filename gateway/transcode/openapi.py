@@ -11,7 +11,7 @@ from drover.api.v1.annotations_pb2 import (
     KEY_KIND_ENVIRONMENT,
     KEY_KIND_WORK_ITEM,
 )
-from gateway import beta, errors, idempotency
+from gateway import beta, errors, idempotency, scopes
 from gateway.downloads import content_of
 from gateway.transcode.routes import Kind
 from gateway.transcode.schema import Schema, Schemas
@@ -185,6 +185,8 @@ def _operation(route: Route, schemas: Schemas) -> Schema:
             },
         },
     }
+    if not route.rules.keys or KEY_KIND_API in route.rules.keys:
+        operation["x-scope"] = scopes.needed(route)
     if kinds := sorted(route.rules.keys):
         operation["security"] = [scheme for kind in kinds for scheme in _SCHEMES[kind]]
     if route.body:

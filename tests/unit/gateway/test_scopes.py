@@ -6,14 +6,17 @@ import pytest
 
 from chassis.errors import DroverError, Reason
 from drover.agent.v1.agent_service_pb2 import CreateAgentRequest
+from drover.api.v1.annotations_pb2 import KEY_KIND_API
 from drover.key.v1.api_key_service_pb2 import CreateApiKeyRequest, GetApiKeyRequest
 from gateway import scopes
 from gateway.access import terms
 from gateway.services import SERVED
+from gateway.transcode.openapi import describe
 from gateway.transcode.routes import Contract, Route
 from gateway.transcode.shape import ContractError
 
-ROUTES = Contract(SERVED).routes
+CONTRACT = Contract(SERVED)
+ROUTES = CONTRACT.routes
 
 
 def opened(scope: str) -> list[Route]:
@@ -54,6 +57,18 @@ def test_a_refusal_names_the_narrowest_scope() -> None:
     assert needed["GET", "/v1/sessions/{session_id}"] == "sessions:read"
     assert needed["POST", "/v1/memory_stores/{memory_store_id}/memories"] == "memory_stores:write"
     assert needed["DELETE", "/v1/api_keys/{api_key_id}"] == "admin"
+
+
+def test_the_description_says_of_each_route_which_scope_it_needs() -> None:
+    paths = describe(CONTRACT, "1")["paths"]
+    told = {
+        (route.verb, route.template): paths[route.template][route.verb.lower()].get("x-scope")
+        for route in ROUTES
+    }
+    for route in ROUTES:
+        takes_api_keys = KEY_KIND_API in terms(route).kinds
+        expected = scopes.needed(route) if takes_api_keys else None
+        assert told[route.verb, route.template] == expected
 
 
 def test_a_request_about_keys_is_about_those_of_every_workspace() -> None:
