@@ -63,6 +63,12 @@ class Peers:
             gauge.set(tls.expires.timestamp())
         return cls(token, tls)
 
+    def keep_here(self, address: str, what: str) -> None:
+        """Raises `CannotStartError` if secrets would leave the machine in clear, by `what`."""
+        if self.tls is None and not stays_here(address):
+            msg = f"{what} is {address}, where secrets would pass in clear: {_MAKE}"
+            raise CannotStartError(msg)
+
     def channel(
         self, address: str, callee: str, *, deadline: float = 30.0, retried: Sequence[str] = ()
     ) -> grpc.aio.Channel:
@@ -70,9 +76,7 @@ class Peers:
 
         Raises `CannotStartError` where the secret would leave the machine in clear.
         """
-        if self.tls is None and not stays_here(address):
-            msg = f"{callee} would be called at {address} in clear, secret included: {_MAKE}"
-            raise CannotStartError(msg)
+        self.keep_here(address, f"the address of the {callee} service")
         tls = None if self.tls is None else self.tls.channel(callee)
         return open_channel(address, self.token, deadline=deadline, retried=retried, tls=tls)
 
@@ -80,9 +84,7 @@ class Peers:
         self, settings: PeerSettings, registry: CollectorRegistry | None = None
     ) -> GrpcServer:
         """A server of this process's. Raises `CannotStartError` for one in clear off loopback."""
-        if self.tls is None and not stays_here(settings.listen):
-            msg = f"{settings.listen} is not on loopback, and would be served in clear: {_MAKE}"
-            raise CannotStartError(msg)
+        self.keep_here(settings.listen, "DROVER_LISTEN")
         return GrpcServer(
             settings.listen,
             self.token,

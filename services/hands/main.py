@@ -256,7 +256,7 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
         clock=SystemClock(),
         ids=new_id,
         lifecycle=told,
-        network=await _network(settings, grants, tasks, registry),
+        network=await _network(settings, grants, peers, tasks, registry),
         packages=await _packages(settings, directory),
     )
     stack.push_async_callback(pool.close)
@@ -345,6 +345,7 @@ def _grants(vault_proxy: grpc.aio.Channel | None, tasks: asyncio.TaskGroup) -> G
 async def _network(
     settings: HandsSettings,
     grants: Grants | None,
+    peers: Peers,
     tasks: asyncio.TaskGroup,
     registry: CollectorRegistry,
 ) -> Network | None:
@@ -355,9 +356,10 @@ async def _network(
     if grants is None:
         settings.address_of("vault_proxy")  # says what is to be set
         return None
+    peers.keep_here(settings.egress_address, "DROVER_EGRESS_ADDRESS")
     network = Network(
         settings.data_dir.absolute() / "hands",
-        ProxyAddress(settings.egress_address),
+        ProxyAddress(settings.egress_address, peers.tls),
         grants,
         tasks,
         most=settings.hands_egress_connections,

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from chassis.grpc.server import GrpcServer
+    from identity.credentials import Credentials
     from services.vault_proxy.crypto.sealer import InstallationKey
     from services.vault_proxy.domain.addresses import AddressRules
     from storage import Database
@@ -150,7 +151,8 @@ async def build(settings: VaultProxySettings, stack: AsyncExitStack) -> GrpcServ
     await server.start()
     stack.push_async_callback(server.stop)
     if settings.egress_listen:
-        await _egress(ground, vault, outside, sessions)
+        peers.keep_here(settings.egress_listen, "DROVER_EGRESS_LISTEN")
+        await _egress(ground, vault, outside, sessions, peers.tls)
     await stack.enter_async_context(announced(settings.drain_seconds, server))
     stack.callback(tasks.create_task(follow(database, server)).cancel)
     return server
@@ -270,7 +272,11 @@ async def _servers(ground: Ground, vault: Vault, outside: Outside) -> McpLater:
 
 
 async def _egress(
-    ground: Ground, vault: Vault, outside: Outside, sessions: GrantedSessions
+    ground: Ground,
+    vault: Vault,
+    outside: Outside,
+    sessions: GrantedSessions,
+    tls: Credentials | None,
 ) -> None:
     """Serves sandboxes."""
     settings = ground.settings
@@ -284,6 +290,7 @@ async def _egress(
         opaque=HostList(settings.egress_opaque),
         registry=ground.registry,
         clock=ground.clock,
+        tls=None if tls is None else tls.server_context(),
     )
     await ground.stack.enter_async_context(serving(settings.egress_listen, parts))
 

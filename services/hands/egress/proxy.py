@@ -6,12 +6,17 @@ import asyncio
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from chassis.settings import host_and_port
+from identity.link import dial
+from identity.names import name_of
+from identity.table import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from identity.credentials import Credentials
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
@@ -21,9 +26,13 @@ PREAMBLE: Final = "DROVER/1"
 
 
 class ProxyAddress:
-    """`host:port`, or `unix:` and a path. Raises `ValueError` for anything else."""
+    """`host:port`, or `unix:` and a path. Raises `ValueError` for anything else.
 
-    def __init__(self, text: str) -> None:
+    With `tls` the vault proxy shows that it is there, and is shown whose hands these are.
+    """
+
+    def __init__(self, text: str, tls: Credentials | None = None) -> None:
+        self._context = None if tls is None else tls.client_context()
         self._path: Path | None = None
         self._host, self._port = "", 0
         if text.startswith(UNIX):
@@ -38,6 +47,9 @@ class ProxyAddress:
         """A new connection to it. Raises `OSError`."""
         loop = asyncio.get_running_loop()
         made: tuple[Any, P]
+        if self._path is None and self._context is not None:
+            name = name_of(Caller.VAULT_PROXY)
+            return cast("P", await dial(self._host, self._port, self._context, name, protocol))
         if self._path is None:
             made = await loop.create_connection(protocol, self._host, self._port)
         else:

@@ -17,6 +17,9 @@ import structlog
 from catalogue.host_list import HostList
 from chassis.errors import CannotStartError
 from chassis.settings import host_and_port
+from identity.link import below
+from identity.names import name_of
+from identity.table import Caller
 from services.vault_proxy.proxy.connection import Connection
 from services.vault_proxy.proxy.dial import AnyAddress, JudgingDialler
 from services.vault_proxy.proxy.egress import Egress
@@ -56,6 +59,8 @@ class Parts:
     registry: CollectorRegistry
     clock: Clock
     limits: Limits = field(default_factory=Limits)
+    tls: ssl.SSLContext | None = None
+    """What hands are shown that come over TCP, and that they are verified with."""
 
 
 @asynccontextmanager
@@ -95,7 +100,10 @@ async def serving(listen: str, parts: Parts) -> AsyncIterator[str]:
             connections.add(task)
             task.add_done_callback(connections.discard)
 
-        server, address = await _listen(listen, lambda: Wire(begin))
+        made: Callable[[], asyncio.Protocol] = lambda: Wire(begin)  # noqa: E731
+        if parts.tls is not None and not listen.startswith(UNIX):
+            made = below(parts.tls, name_of(Caller.HANDS), made)
+        server, address = await _listen(listen, made)
         try:
             yield address
         finally:
@@ -121,7 +129,9 @@ async def _serve(wire: Wire, egress: Egress) -> None:
         egress.meter.opened(-1)
 
 
-async def _listen(listen: str, wire: Callable[[], Wire]) -> tuple[asyncio.AbstractServer, str]:
+async def _listen(
+    listen: str, wire: Callable[[], asyncio.Protocol]
+) -> tuple[asyncio.AbstractServer, str]:
     loop = asyncio.get_running_loop()
     try:
         if listen.startswith(UNIX):
