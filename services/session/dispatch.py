@@ -116,6 +116,7 @@ class Dispatcher:
         self._away: dict[str, Reason] = {}
         self._commits: Commits | None = None
         self._tasks: asyncio.TaskGroup | None = None
+        self._leaving = False
 
     async def run(self, commits: Commits) -> None:
         """Works until cancelled. Brains that are at work then go on under their leases."""
@@ -145,6 +146,12 @@ class Dispatcher:
         """Takes note of a lease that is held, or was given back, at another replica."""
         self._learn(peek.ref.session_id, peek.generation, free=not peek.held)
 
+    def leave(self) -> None:
+        """From now on streams break because this process goes: that says nothing of their brains,
+        which take their leases up again at another replica.
+        """
+        self._leaving = True
+
     def desert(self, ref: SessionRef, generation: int, last_seen: int) -> None:
         """The stream of a lease broke, by which it was prolonged until `last_seen`.
 
@@ -153,7 +160,9 @@ class Dispatcher:
         until its lease runs out.
         """
         visit = self._visits.get(ref.session_id)
-        if self._tasks is not None and (visit is None or not visit.waits):
+        if self._leaving or self._tasks is None:
+            return
+        if visit is None or not visit.waits:
             self._tasks.create_task(self._fence_deserter(ref, generation, last_seen))
 
     async def _fence_deserter(self, ref: SessionRef, generation: int, last_seen: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -200,15 +200,23 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     if peers is not None:
         work += [peers.run(), watch.run()]
     await stack.enter_async_context(_running(*work))
-    await _stopping(server, database, settings.drain_seconds, stack)
+    await _stopping(server, database, settings.drain_seconds, dispatcher.leave, stack)
     return server
 
 
 async def _stopping(
-    server: GrpcServer, database: Database, seconds: float, stack: AsyncExitStack
+    server: GrpcServer,
+    database: Database,
+    seconds: float,
+    left: Callable[[], None],
+    stack: AsyncExitStack,
 ) -> None:
-    """Has `stack` end with what others see of this process: its health, then its server."""
+    """Has `stack` end with what others see of this process: its health, then its server.
+
+    In between `left` is called.
+    """
     stack.push_async_callback(server.stop, _STOP_SECONDS)
+    stack.callback(left)
     await stack.enter_async_context(announced(seconds, server))
     await stack.enter_async_context(_running(follow(database, server)))
 

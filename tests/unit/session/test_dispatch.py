@@ -189,6 +189,19 @@ async def test_a_lease_whose_stream_broke_is_passed_on_where_no_call_waits_for_i
     assert world.state.lease_expires_at is None
 
 
+async def test_streams_that_break_because_the_process_goes_cost_no_brain_its_lease():
+    world, brains = World(message()), Brains(hang)
+    world.open()
+    state = world.state
+    async with dispatching(world, brains, sweep_seconds=3600, rejoin_seconds=0) as (one, _):
+        one.leave()
+        one.desert(world.ref, state.generation, state.lease_expires_at)
+        for _ in range(20):
+            await asyncio.sleep(0)
+    assert not brains.asked
+    assert world.state == state
+
+
 def test_a_lease_that_was_taken_up_again_after_its_stream_broke_stays():
     world = World(message())
     generation = world.open()
