@@ -68,10 +68,13 @@ bench: setup ## Measures, as a table and as JSON in bench/results; ARGS="R1 R2" 
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: lock
-lock: setup ## Compiles requirements.lock again from pyproject.toml; ARGS="--upgrade" for new releases.
+lock: setup ## Compiles requirements.lock again from pyproject.toml, and of it the images'; ARGS="--upgrade" for new releases.
 	$(BIN)/uv pip compile pyproject.toml --extra dev --generate-hashes --no-emit-index-url \
 	  --no-header --no-annotate --universal --python-version 3.11 --quiet $(ARGS) \
 	  --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra bedrock --extra vertex --constraint requirements.lock \
+	  --generate-hashes --no-emit-index-url --no-header --no-annotate --universal --python-version 3.11 \
+	  --quiet --output-file deploy/images/requirements.lock
 
 .PHONY: clean
 clean: ## Removes what was built, but no data.

@@ -121,6 +121,7 @@ class Engine:
 
     def stop(self) -> None:
         """Ends the engine and all that it ran, and removes its directory."""
+        bridges = self._bridges()
         while self._kill_all():
             time.sleep(0.02)
         for group in self._groups():
@@ -128,6 +129,8 @@ class Engine:
                 group.rmdir()
         for place in reversed(_mounts_below(self.directory)):
             subprocess.run(["umount", "--lazy", place], check=False, capture_output=True)
+        for bridge in bridges:  # of networks that a test which was killed has left
+            subprocess.run(["ip", "link", "delete", bridge], check=False, capture_output=True)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def docker(self, *arguments: str) -> str:
@@ -184,6 +187,13 @@ class Engine:
                 check=True,
             )
         assert saving.returncode == 0
+
+    def _bridges(self) -> list[str]:
+        """The interfaces of its networks: they are the machine's, and outlive it."""
+        if not self.answers():
+            return []
+        listed = self.docker("network", "ls", "--quiet", "--filter", "driver=bridge")
+        return [f"br-{network[:12]}" for network in listed.split()]
 
     def _kill_all(self) -> int:
         """Kills the engine, which names its directory, and what it ran; how many there were."""
