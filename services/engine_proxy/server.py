@@ -37,6 +37,14 @@ async def serving(
 
     Only the socket's owner and group may connect. Raises `CannotStartError`.
     """
+    try:
+        listener = _bound(path, group_id)
+    except OSError as error:
+        msg = (
+            f"the hands cannot be served at {path} ({error.strerror}): DROVER_ENGINE_LISTEN "
+            "names another place, and DROVER_ENGINE_GROUP a group that this process is in"
+        )
+        raise CannotStartError(msg) from error
     connections: set[asyncio.Task[None]] = set()
     # Each has two files at most: its own, and one to the engine.
     most = max(1, (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES) // 2)
@@ -52,16 +60,7 @@ async def serving(
             task.add_done_callback(connections.discard)
 
         loop = asyncio.get_running_loop()
-        try:
-            server = await loop.create_unix_server(
-                lambda: Link(begin), sock=_bound(path, group_id), backlog=_BACKLOG
-            )
-        except OSError as error:
-            msg = (
-                f"the hands cannot be served at {path} ({error.strerror}): DROVER_ENGINE_LISTEN "
-                "names another place, and DROVER_ENGINE_GROUP a group that this process is in"
-            )
-            raise CannotStartError(msg) from error
+        server = await loop.create_unix_server(lambda: Link(begin), sock=listener, backlog=_BACKLOG)
         try:
             yield
         finally:
