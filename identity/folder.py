@@ -122,7 +122,7 @@ class Folder:
             if self.rotation is Rotation.NONE:
                 self._authority(_CURRENT)  # there must be one to be replaced
                 self._keep(_NEXT, Authority.make(now, AUTHORITY_DAYS))
-            self._trust()
+            self._trust(self._trusted())
 
     def sign_by_next(self, now: datetime, days: int = DAYS) -> None:
         """Second step: the new authority signs for all. The old one's key is no more."""
@@ -147,8 +147,8 @@ class Folder:
             msg = f"{', '.join(old)}: signed by the old authority still; repeat --step sign"
             raise FolderError(msg)
         with self._alone():
+            self._trust((self._ca / f"{_CURRENT}.crt").read_bytes())
             (self._ca / f"{_PREVIOUS}.crt").unlink()
-            self._trust()
 
     # ---- how ----
 
@@ -167,10 +167,10 @@ class Folder:
         for caller in callers:
             place(self.root / caller, trusted, authority.issue(caller, now, days))
 
-    def _trust(self) -> None:
+    def _trust(self, authorities: bytes) -> None:
         for caller in Caller:
             if (directory := self.root / caller).exists():
-                write_public(directory / AUTHORITIES, self._trusted())
+                write_public(directory / AUTHORITIES, authorities)
 
     def _trusted(self) -> bytes:
         files = [self._ca / f"{name}.crt" for name in (_CURRENT, _NEXT, _PREVIOUS)]
