@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,7 @@ from tests.fault.repeating import Ground, Sender, ground_on, made_whole
 from tests.fault.workers import a_key, polled, self_hosted
 
 KEYS = "/v1/environments/{environment_id}/keys"
+API_KEYS = "/v1/api_keys"
 ITEM = "/v1/environments/{environment_id}/work/{work_id}"
 # What needs the vault proxy, which these stacks go without: test_a3_vaults_and_resources.py has it.
 ELSEWHERE = ("/v1/vaults", "/v1/sessions/{session_id}/resources")
@@ -67,6 +69,7 @@ SAMPLES: dict[str, Callable[[Ground], tuple[str, Any] | tuple[str, Any, str]]] =
         {"events": [message("hello")]},
     ),
     f"DELETE {KEYS}/{{key_id}}": a_key,
+    f"DELETE {API_KEYS}/{{api_key_id}}": lambda ground: (f"{API_KEYS}/{api_key(ground)}", None),
     f"POST {ITEM}": lambda ground: (polled(ground)[0], {"metadata": {"k": "v"}}),
     f"POST {ITEM}/ack": lambda ground: of_item(*polled(ground), "ack"),
     f"POST {ITEM}/heartbeat": lambda ground: of_item(
@@ -87,6 +90,12 @@ def agent(ground: Ground) -> str:
 def environment(ground: Ground, name: str) -> str:
     with ground.observer as client:
         return client.beta.environments.create(name=name).id
+
+
+def api_key(ground: Ground) -> str:
+    answer = send(ground, "POST", API_KEYS, {"scopes": ["read"]}, uuid.uuid4().hex)
+    made: str = answer.json()["id"]
+    return made
 
 
 def of_item(item: str, key: str, what: str) -> tuple[str, None, str]:
@@ -188,16 +197,19 @@ def test_every_route_that_takes_a_key_gives_its_answer_again(ground: Ground, rou
     assert send(ground, verb, path, body, name, whose=whose).status_code == 409
 
 
-def test_a_key_that_is_made_once_is_shown_once(ground: Ground) -> None:
-    path = KEYS.format(environment_id=self_hosted(ground))
-    first, again = (send(ground, "POST", path, {}, "made", gateway=f"gateway-{n}") for n in (1, 2))
+@pytest.mark.parametrize("kind", ["env", "api"])
+def test_a_key_that_is_made_once_is_shown_once(ground: Ground, kind: str) -> None:
+    path, body, name = API_KEYS, {"scopes": ["read"]}, f"made-{kind}"
+    if kind == "env":
+        path, body = KEYS.format(environment_id=self_hosted(ground)), {}
+    first, again = (send(ground, "POST", path, body, name, gateway=f"gateway-{n}") for n in (1, 2))
     assert again.headers["idempotent-replayed"] == "true"
     made = first.json()
-    assert made.pop("key").startswith("drover_env_")
+    assert made.pop("key").startswith(f"drover_{kind}_")
     assert again.json() == made
-    assert send(ground, "POST", f"{path}?beta=true", {}, "made").status_code == 409
+    assert send(ground, "POST", f"{path}?beta=true", body, name).status_code == 409
     listed = send(ground, "GET", path, None, "none").json()["data"]
-    assert listed == [made]
+    assert made in listed
 
 
 def test_no_route_that_shows_the_header_is_missing_here(ground: Ground) -> None:
@@ -209,7 +221,7 @@ def test_no_route_that_shows_the_header_is_missing_here(ground: Ground) -> None:
         if any(one["name"] == "Idempotency-Key" for one in operation["parameters"])
     }
     elsewhere = {route for route in shown if any(part in route for part in ELSEWHERE)}
-    assert shown - elsewhere == {*SAMPLES, f"POST {KEYS}"}
+    assert shown - elsewhere == {*SAMPLES, f"POST {KEYS}", f"POST {API_KEYS}"}
 
 
 def send(
