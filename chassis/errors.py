@@ -122,5 +122,9 @@ class DroverError(Exception):
         return f"{self.reason}: {self.message}"
 
 
+WRONG_SETTINGS = 78
+"""How a process ends that cannot use its settings (sysexits' EX_CONFIG): no new start will help."""
+
+
 class CannotStartError(Exception):
     """What keeps a process from starting. The message, one line, says what to do about it."""

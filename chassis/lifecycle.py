@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import resource
 import signal
@@ -14,7 +15,7 @@ import structlog
 import uvloop
 from pydantic import ValidationError
 
-from chassis.errors import CannotStartError
+from chassis.errors import WRONG_SETTINGS, CannotStartError
 from chassis.settings import Settings
 from chassis.telemetry import logs, tracing
 
@@ -41,7 +42,7 @@ def configured(settings: type[S], *, service: str) -> S:
             if one["type"] != _FOLLOWS
         ]
         _log.error("cannot_start", reason="; ".join(reasons))
-        raise SystemExit(1) from None
+        raise SystemExit(WRONG_SETTINGS) from None
 
 
 def run(build: Build, *, service: str, log_level: str = "info", stop_seconds: float = 10.0) -> None:
@@ -59,6 +60,8 @@ def run(build: Build, *, service: str, log_level: str = "info", stop_seconds: fl
         clean = uvloop.run(_supervise(build, stop_seconds))
     except Exception as error:  # noqa: BLE001  # logged as everything is
         cause = _alone(error)
+        if isinstance(cause, OSError) and cause.errno in {errno.ENOSPC, errno.EDQUOT}:
+            cause = CannotStartError(f"{cause.filename or 'a file'}: {cause.strerror}: make room")
         if isinstance(cause, CannotStartError):
             _log.error("cannot_start", reason=str(cause))  # all there is
         else:

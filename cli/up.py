@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 # A stack that was killed needs a moment to let go of its directory.
 _LOCK_PATIENCE = 2.0  # s
 _TAIL_LINES = 12
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _INPUT = 4096  # bytes read of what an attended stack is sent, to no effect
 
 
@@ -59,6 +61,9 @@ class StackDisplay:
         if change.stage is Stage.LISTENING and not self.quiet:
             address = next(part.address for part in self.plan.parts if part.name == change.name)
             self.out.say(f"{change.name:<12} {address:<22} pid {change.pid:<8} {self._elapsed()}")
+        elif change.is_hopeless:
+            why, _ = complaint(self.installation.log_file(change.name), 0)
+            self.err.say(f"{change.name}: {why}")
         elif change.stage is Stage.DIED:
             self.err.say(f"{change.name}: {change.detail}; starting it again", "yellow")
             if self._is_ready:
@@ -119,6 +124,11 @@ def run_stack(
         raise CannotStartError(msg) from error
     try:
         _run_locked(installation, lock, host, port, brains, quiet=quiet, attended=attended)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        msg = f"{data}: {error.strerror}: make room, or choose another directory with --data"
+        raise CannotStartError(msg) from error
     finally:
         os.close(lock)
 

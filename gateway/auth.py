@@ -190,11 +190,13 @@ def key_file(path: Path) -> list[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(f"drover_{secrets.token_urlsafe(32)}\n")
-        with suppress(FileExistsError):  # another process was faster: its key it is
-            os.link(draft, path)
-        draft.unlink()
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(f"drover_{secrets.token_urlsafe(32)}\n")
+            with suppress(FileExistsError):  # another process was faster: its key it is
+                os.link(draft, path)
+        finally:
+            draft.unlink()
     return path.read_text(encoding="utf-8").split()
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from chassis import lifecycle
 from chassis.clock import SystemClock
+from chassis.errors import CannotStartError
 from chassis.ids import new_id
 from chassis.telemetry.metrics import exposed
 from gateway import status
@@ -151,7 +152,14 @@ def _operations(
 def _keys(settings: GatewaySettings) -> list[str]:
     if settings.api_key is not None:
         return [settings.api_key.get_secret_value()]
-    return key_file(settings.api_key_file)
+    try:
+        return key_file(settings.api_key_file)
+    except OSError as error:
+        msg = (
+            f"the API keys cannot be read from {settings.api_key_file}, nor made there "
+            f"({error.strerror}): name their file with DROVER_API_KEY_FILE"
+        )
+        raise CannotStartError(msg) from error
 
 
 def main() -> None:

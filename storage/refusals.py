@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 import ssl
 from typing import Final
 
@@ -20,6 +21,15 @@ _STATES: Final = {
     "53300": "PostgreSQL at {at} has no connection left: raise max_connections",
     "55P03": "another transaction holds a lock in {at} for too long: end it and try again",
     "57P03": "PostgreSQL at {at} is starting up: try again in a moment",
+}
+
+_SQLITE: Final = {
+    sqlite3.SQLITE_FULL: "there is no room for the database {at}: make room on its disk",
+    sqlite3.SQLITE_IOERR: "the database {at} cannot be written: is its disk full? ({said})",
+    sqlite3.SQLITE_CANTOPEN: "the database {at} cannot be opened: may this user write beside it?",
+    sqlite3.SQLITE_READONLY: "the database {at} is read-only to this user: give it the file",
+    sqlite3.SQLITE_CORRUPT: "the database {at} is damaged: restore it from a back-up",
+    sqlite3.SQLITE_NOTADB: "{at} is no database: restore it from a back-up",
 }
 
 # The first that fits.
@@ -48,6 +58,8 @@ def refusal(cause: BaseException, at: str) -> CannotStartError:
 
 
 def _text(cause: BaseException) -> str | None:
+    if isinstance(cause, sqlite3.Error):
+        return _SQLITE.get(getattr(cause, "sqlite_errorcode", 0) & 0xFF)
     state = getattr(cause, "sqlstate", None)
     if isinstance(state, str):
         return _STATES.get(state) or _STATES.get(state[:2])

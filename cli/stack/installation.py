@@ -141,6 +141,10 @@ def write_private(path: Path, text: str) -> None:
     """Puts a line into a file that only this user can read, all at once."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE_FILE)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(f"{text}\n")
-    scratch.replace(path)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+        scratch.replace(path)
+    except OSError:  # a full disk
+        scratch.unlink(missing_ok=True)
+        raise

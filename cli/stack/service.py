@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from chassis.errors import WRONG_SETTINGS
 from cli.stack.nursery import LaunchError
 
 if TYPE_CHECKING:
@@ -36,13 +37,17 @@ class Stage(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A service got to another stage. `detail` is for people; `failures` counts starts in vain."""
+    """A service got to another stage. `detail` is for people; `failures` counts starts in vain.
+
+    `is_hopeless`: it has died of its settings, and would again.
+    """
 
     name: str
     stage: Stage
     pid: int = 0
     detail: str = ""
     failures: int = 0
+    is_hopeless: bool = False
 
 
 class Observer(Protocol):
@@ -89,6 +94,7 @@ class Service:
         self._stopped = asyncio.Event()
         self._child: Child | None = None
         self._failures = 0
+        self._is_hopeless = False
         self._listening_since: float | None = None
 
     @property
@@ -139,6 +145,7 @@ class Service:
             await asyncio.wait((listening,))
             self._child = None
         self._failures = 0 if self._was_healthy() else self._failures + 1
+        self._is_hopeless = exit_code == WRONG_SETTINGS
         return _describe(exit_code)
 
     def _was_healthy(self) -> bool:
@@ -176,7 +183,8 @@ class Service:
             stopping.cancel()
 
     def _tell(self, stage: Stage, *, pid: int = 0, detail: str = "") -> None:
-        self._observer.changed(Change(self.name, stage, pid, detail, self._failures))
+        hopeless = stage is Stage.DIED and self._is_hopeless
+        self._observer.changed(Change(self.name, stage, pid, detail, self._failures, hopeless))
 
 
 def _describe(exit_code: int) -> str:

@@ -133,18 +133,33 @@ class Supervisor:
         """Keeps the pid files, and gives up on a stack that cannot come up."""
         pid_file = self._installation.pid_file(change.name)
         if change.pid:
-            write_private(pid_file, str(change.pid))
+            self._write(pid_file, change.pid)
         elif change.stage is Stage.STOPPED or change.failures:
             pid_file.unlink(missing_ok=True)  # else the next pid replaces it at once
         self._display.changed(change)
         if (
             change.stage is Stage.DIED
-            and change.failures >= _GIVE_UP_AFTER
+            and (change.failures >= _GIVE_UP_AFTER or change.is_hopeless)
             and not self._was_ready
             and not self._failed
         ):
-            self._failed = f"{change.name} does not come up: {change.detail}"
-            self._signals.stop.set()
+            told = "cannot use its settings: `drover doctor` examines all of them"
+            if not change.is_hopeless:
+                told = f"does not come up: {change.detail}"
+            self._give_up(f"{change.name} {told}")
+
+    def _write(self, pid_file: Path, pid: int) -> None:
+        """Notes a pid. A stack that runs does without when its disk is full."""
+        try:
+            write_private(pid_file, str(pid))
+        except OSError as error:
+            pid_file.unlink(missing_ok=True)
+            if not self._was_ready:
+                self._give_up(f"{pid_file} cannot be written: {error.strerror}: make room")
+
+    def _give_up(self, why: str) -> None:
+        self._failed = self._failed or why
+        self._signals.stop.set()
 
     def _service(self, order: Order, address: str) -> Service:
         return Service(

@@ -9,6 +9,8 @@ import textwrap
 
 import pytest
 
+from chassis.errors import WRONG_SETTINGS
+
 START = "from chassis import lifecycle; import asyncio, resource, signal, sys\n"
 
 
@@ -72,7 +74,7 @@ def test_setting_that_cannot_be_used_is_one_line_that_names_its_variable():
         [sys.executable, "-c", script], env=os.environ | variables, capture_output=True, check=False
     )
     line = json.loads(process.stderr)
-    assert process.returncode == 1
+    assert process.returncode == WRONG_SETTINGS
     assert line["event"] == "cannot_start"
     assert line["reason"].startswith("DROVER_LISTEN: must be host:port; DROVER_REFLECTION: ")
     assert "perhaps" not in line["reason"]

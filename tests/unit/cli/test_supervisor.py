@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 from contextlib import asynccontextmanager
@@ -8,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chassis.errors import WRONG_SETTINGS
 from chassis.secret import Secret
-from cli.stack.installation import Installation
+from cli.stack.installation import Installation, write_private
 from cli.stack.plan import Plan
 from cli.stack.service import Stage
 from cli.stack.supervisor import FailedError, Supervisor
-from tests.unit.cli.conftest import FakeChild, FakeLauncher
+from tests.unit.cli.conftest import FakeChild, FakeClock, FakeLauncher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     from cli.stack.order import Order
     from cli.stack.service import Change
-    from tests.unit.cli.conftest import FakeClock
 
 DEADLINE = 5.0
 OUTSIDE_IN = ["gateway", "brain-1", "brain-2"]
@@ -35,13 +36,14 @@ class NamedLauncher(FakeLauncher):
         self.by_name: dict[str, FakeChild] = {}
         self.ended: list[str] = []
         self.broken: set[str] = set()
+        self.code = 1
 
     async def launch(self, order: Order) -> FakeChild:
         child = await super().launch(order)
         self.by_name[order.name] = child
         child.exit.add_done_callback(lambda _: self.ended.append(order.name))
         if order.name in self.broken:
-            child.end(1)
+            child.end(self.code)
         return child
 
 
@@ -183,6 +185,42 @@ async def test_stack_that_was_ready_never_gives_up_on_a_service(rig: Rig) -> Non
         await rig.display.until("vault_proxy", Stage.DIED, times=4)
         assert not rig.installation.pid_file("vault_proxy").exists()
         rig.launcher.broken = set()
+        assert not task.done()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await task
+
+
+async def test_service_that_cannot_use_its_settings_ends_the_start_at_once(rig: Rig) -> None:
+    rig.launcher.broken.add("session")
+    rig.launcher.code = WRONG_SETTINGS
+    async with asyncio.timeout(DEADLINE):
+        with pytest.raises(FailedError, match="session cannot use its settings: `drover doctor`"):
+            await rig.supervisor.run()
+    died = [change for change in rig.display.changes if change.is_hopeless]
+    assert [change.name for change in died] == ["session"]
+    assert list(rig.installation.run.glob("*.pid")) == []
+
+
+async def test_full_disk_ends_the_start_and_not_a_stack_that_runs(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        if path.suffix == ".pid":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_private(path, text)
+
+    monkeypatch.setattr("cli.stack.supervisor.write_private", full)
+    async with asyncio.timeout(DEADLINE):
+        with pytest.raises(FailedError, match="No space left on device: make room"):
+            await rig.supervisor.run()
+    monkeypatch.undo()
+    other = Rig(rig.installation.root / "other", FakeClock())
+    async with other.running() as task:
+        other.probe.is_ready.set()
+        await other.display.readied.wait()
+        monkeypatch.setattr("cli.stack.supervisor.write_private", full)
+        other.launcher.by_name["hands"].end(1)
+        await other.display.until("hands", Stage.LISTENING, times=2)
         assert not task.done()
         os.kill(os.getpid(), signal.SIGTERM)
         await task
