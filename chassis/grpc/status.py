@@ -24,7 +24,7 @@ _BARE: Final = {
     "RESOURCE_EXHAUSTED": (Reason.REQUEST_TOO_LARGE, "a message is over the size limit"),
     "UNAVAILABLE": (Reason.UNAVAILABLE, "{} is not available"),
     "DEADLINE_EXCEEDED": (Reason.DEADLINE_EXCEEDED, "{} did not answer in time"),
-    "CANCELLED": (Reason.CANCELLED, "the call was cancelled"),
+    "CANCELLED": (Reason.UNAVAILABLE, "{} ended the call"),  # it stops: we have not cancelled
     "UNIMPLEMENTED": (Reason.UNIMPLEMENTED, "the service does not offer this method"),
     "NOT_FOUND": (Reason.NOT_FOUND, "not found"),
 }

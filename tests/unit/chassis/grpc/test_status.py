@@ -52,7 +52,7 @@ def test_long_message_is_cut_to_fit_the_trailers():
     [
         (grpc.StatusCode.UNAVAILABLE, Reason.UNAVAILABLE),
         (grpc.StatusCode.DEADLINE_EXCEEDED, Reason.DEADLINE_EXCEEDED),
-        (grpc.StatusCode.CANCELLED, Reason.CANCELLED),
+        (grpc.StatusCode.CANCELLED, Reason.UNAVAILABLE),
         (grpc.StatusCode.UNAUTHENTICATED, Reason.IDENTITY_REFUSED),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, Reason.REQUEST_TOO_LARGE),
         (grpc.StatusCode.UNKNOWN, Reason.INTERNAL),
