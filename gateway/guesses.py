@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _KNOWN: Final = 10_000
 _PREFIX: Final = 64
+_TOLD_PER_MINUTE: Final = 1
 _log = structlog.get_logger("gateway.guesses")
 
 
@@ -33,6 +34,7 @@ class Guesses:
     def __init__(self, per_minute: int, clock: Clock) -> None:
         self._per_minute = per_minute
         self._buckets = Buckets(clock)
+        self._told = Buckets(clock)
         self._known: OrderedDict[bytes, None] = OrderedDict()
 
     @contextmanager
@@ -60,7 +62,7 @@ class Guesses:
         try:
             yield
         except UnknownKeyError:
-            if not taken.remaining:
+            if not taken.remaining and not self._told.take(source, _TOLD_PER_MINUTE).wait:
                 _log.warning("keys_are_guessed", peer=source, per_minute=self._per_minute)
             raise
         except BaseException:

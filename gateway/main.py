@@ -71,9 +71,11 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
     clock = SystemClock()
     traffic, contract = Traffic(registry), Contract(SERVED)
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    stored = StoredKeys.of(upstream, tasks, settings.key_cache_seconds, clock)
+    stack.callback(stored.close)
     access = Access(
         ApiKeys(_keys(settings)),
-        StoredKeys.of(upstream, tasks, settings.key_cache_seconds, clock),
+        stored,
         Workers.of(upstream),
         Guesses(settings.failed_keys_per_minute, clock),
     )

@@ -61,6 +61,11 @@ class StoredKeys:
         ask = upstream.unary(service.methods_by_name["AuthenticateApiKey"])
         return cls(ask, group, seconds, clock)
 
+    def close(self) -> None:
+        """Gives up what is being asked."""
+        for asking in self._asking.values():
+            asking.cancel()
+
     async def caller(self, token: Token) -> Caller:
         """Who holds a key.
 

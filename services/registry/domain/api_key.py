@@ -44,6 +44,10 @@ def new_api_key(
         made.requests_per_minute = request.requests_per_minute
     if request.HasField("expires_at"):
         ends = request.expires_at
+        try:
+            ends.ToJsonString()
+        except ValueError:
+            raise DroverError(Reason.INVALID_ARGUMENT, "expires_at: is no time") from None
         if (ends.seconds, ends.nanos) <= (made.created_at.seconds, made.created_at.nanos):
             raise DroverError(Reason.INVALID_ARGUMENT, "expires_at: must be in the future")
         made.expires_at.CopyFrom(ends)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import structlog
 from anthropic import AsyncAnthropic, RateLimitError
 
-from tests.integration.gateway.conftest import KEY, Gateway
+from gateway.main import build
+from tests.doubles.platform import Platform
+from tests.integration.gateway.conftest import KEY, Gateway, settings
 from tests.integration.gateway.test_access_matrix import API, BODIES, FORMS, IDS, TAKEN
 from tests.integration.gateway.test_streams import reading, stamped
 
@@ -177,6 +182,24 @@ async def test_known_keys_go_on_while_the_registry_is_away_and_others_wait(
     answer = await gateway.http.get("/v1/sessions", **shown("drover_api_new"))
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert (await gateway.http.get("/v1/sessions")).status_code == 200
+
+
+async def test_a_gateway_that_stops_waits_for_no_registry_that_hangs(
+    tmp_path: Path, platform: Platform
+) -> None:
+    platform.api_keys.answering.clear()
+    async with AsyncExitStack() as stack:
+        server = await build(settings(tmp_path, platform), stack)
+        url = f"http://{server.address}/v1/agents"
+        async with httpx2.AsyncClient(timeout=10) as http:
+            asking = asyncio.create_task(http.get(url, headers=shown()["headers"]))
+            async with asyncio.timeout(10):
+                while not platform.api_keys.asked:
+                    await asyncio.wait({asking}, timeout=0.01)
+            asking.cancel()
+        began = asyncio.get_running_loop().time()
+    assert asyncio.get_running_loop().time() - began < 9
+    platform.api_keys.answering.set()
 
 
 async def test_a_key_of_no_area_is_refused_before_it_is_made(gateway: Gateway) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from chassis.context import CallContext, call_context
 from chassis.errors import Reason
@@ -125,6 +126,8 @@ async def test_what_a_key_cannot_be_is_refused_by_the_fields_name(keys: Any) -> 
         ({"scopes": ["read"], "workspace_id": "wrkspc_x\n"}, "workspace_id: "),
         ({"scopes": ["read"], "name": ""}, "name: "),
         ({"scopes": ["read"], "requests_per_minute": 0}, "requests_per_minute: "),
+        ({"scopes": ["read"], "expires_at": Timestamp(seconds=10**12)}, "expires_at: is no time"),
+        ({"scopes": ["read"], "expires_at": Timestamp(nanos=-1)}, "expires_at: is no time"),
         ({"scopes": ["read"], "expires_at": past}, "expires_at: must be in the future"),
     ):
         request = pb.CreateApiKeyRequest(**fields)  # type: ignore[arg-type]

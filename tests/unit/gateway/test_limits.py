@@ -104,6 +104,8 @@ def test_who_shows_too_many_wrong_keys_waits_and_who_has_one_does_not(clock: Man
     with structlog.testing.capture_logs() as lines:
         for _ in range(2):
             guess(guesses, "10.0.0.1")
+        clock.move(30)
+        guess(guesses, "10.0.0.1")
     assert [(line["event"], line["peer"]) for line in lines] == [("keys_are_guessed", "10.0.0.1")]
     assert refused(guesses, "10.0.0.1")
     look(guesses, "10.0.0.1", KNOWN)
