@@ -5,6 +5,7 @@ The ids stand in it by name; whose they are is for the tests to say.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,8 +19,11 @@ REPOSITORY: Final = {
     "url": "https://github.com/o/r",
     "authorization_token": "ghp_secret",
 }
-SUMS: Final = ({"file": {"path": "sums/SKILL.md", "data": skill_md("sums").encode()}},)
-FILE: Final = ({"data": b"some bytes"},)
+PRIVATE: Final = "private"
+"""What whatever has a content has in it."""
+
+SUMS: Final = ({"file": {"path": "sums/SKILL.md", "data": skill_md("sums", PRIVATE).encode()}},)
+FILE: Final = ({"data": PRIVATE.encode()},)
 SHOWN: Final = {
     "type": "user.message",
     "content": [{"type": "document", "source": {"type": "file", "file_id": "{file_id}"}}],
@@ -240,6 +244,39 @@ HANDS: Final = (
 )
 """What is asked of hands, which know of a session what they were told first."""
 
+BROUGHT: Final = tuple(
+    Ask(
+        "HandsService.Execute",
+        {
+            "sessionId": "{farm_session_id}",
+            "hand": "{copy_id}",  # one that is new each time
+            "callId": "{copy_id}",
+            "name": "bash",
+            "input": json.dumps({"command": f"cat {where}/*"}),
+            "mounts": given,
+        },
+    )
+    for where, given in (
+        (
+            "/mnt/session/uploads",
+            {"files": [{"fileId": "{file_id}", "mountPath": "/mnt/session/uploads/a.txt"}]},
+        ),
+        (
+            "/mnt/skills/sums",
+            {"skills": [{"skillId": "{skill_id}", "version": "{version}", "directory": "sums"}]},
+        ),
+        (
+            "/mnt/memory/a",
+            {
+                "memoryStores": [
+                    {"memoryStoreId": "{memory_store_id}", "mountPath": "/mnt/memory/a"}
+                ]
+            },
+        ),
+    )
+)
+"""What is brought into a hand, and read there: it is looked up for the session's workspace."""
+
 OF_NO_WORKSPACE: Final = {
     "AboutService.GetAbout": "says what a process is",
     "AgentService.ReviseSessionAgent": "reads nothing",
@@ -287,9 +324,10 @@ OTHERWISE: Final = {
 """How else it is answered when one thing is named: all the same as what is not there."""
 
 FOUND: Final = {
+    "BrainService.Wake": ("OK FAILED_PRECONDITION", ""),  # one may be at work
     "CheckpointService.SaveCheckpoint": ("FAILED_PRECONDITION", "does not hold the session"),
     "CredentialProxyService.Call": ("NOT_FOUND", "the session has no MCP server"),
     "CredentialProxyService.ListTools": ("NOT_FOUND", "the session has no MCP server"),
     "VaultCredentialService.ValidateCredential": ("INVALID_ARGUMENT", "of the type mcp_oauth"),
 }
-"""How it is refused that is the caller's own, and was found."""
+"""With which statuses, and words, it is answered that is the caller's own, and was found."""

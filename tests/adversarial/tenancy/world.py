@@ -66,9 +66,9 @@ class Tenant:
         store = must("MemoryStoreService.CreateMemoryStore", {"name": "Notes"}).memory_store
         ids["memory_store_id"] = store.id
         for path in ("/a.md", "/b.md"):
-            written = {"path": path, "content": "private"}
+            written = {"path": path, "content": requests.PRIVATE}
             ids["memory_id"] = must("MemoryService.CreateMemory", written).memory.id
-        must("MemoryService.UpdateMemory", {"content": "more private"})
+        must("MemoryService.UpdateMemory", {"content": f"more that is {requests.PRIVATE}"})
         of_it = "memory_id={memory_id}"
         versions = must("MemoryVersionService.ListMemoryVersions", query=of_it).data
         ids["memory_version_id"] = versions[-1].id
