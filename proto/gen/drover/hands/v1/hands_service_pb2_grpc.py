@@ -34,6 +34,9 @@ class HandsServiceStub:
     A session has one hand of its own, and as many more by name as it asks for,
     each with a sandbox and a workspace to itself. All of the session's brains and
     threads may use any of them at once.
+
+    A session is of the workspace that first spoke for it here. Who calls for
+    another gets NOT_FOUND, and Release does nothing.
     """
 
     def __init__(self, channel):
@@ -88,6 +91,9 @@ class HandsServiceServicer:
     A session has one hand of its own, and as many more by name as it asks for,
     each with a sandbox and a workspace to itself. All of the session's brains and
     threads may use any of them at once.
+
+    A session is of the workspace that first spoke for it here. Who calls for
+    another gets NOT_FOUND, and Release does nothing.
     """
 
     def Provision(self, request, context):
@@ -209,6 +215,9 @@ class HandsService:
     A session has one hand of its own, and as many more by name as it asks for,
     each with a sandbox and a workspace to itself. All of the session's brains and
     threads may use any of them at once.
+
+    A session is of the workspace that first spoke for it here. Who calls for
+    another gets NOT_FOUND, and Release does nothing.
     """
 
     @staticmethod

@@ -35,6 +35,9 @@ class HandsServiceStub:
     A session has one hand of its own, and as many more by name as it asks for,
     each with a sandbox and a workspace to itself. All of the session's brains and
     threads may use any of them at once.
+
+    A session is of the workspace that first spoke for it here. Who calls for
+    another gets NOT_FOUND, and Release does nothing.
     """
 
     @_typing.overload
@@ -87,6 +90,9 @@ class HandsServiceAsyncStub(HandsServiceStub):
     A session has one hand of its own, and as many more by name as it asks for,
     each with a sandbox and a workspace to itself. All of the session's brains and
     threads may use any of them at once.
+
+    A session is of the workspace that first spoke for it here. Who calls for
+    another gets NOT_FOUND, and Release does nothing.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -135,6 +141,9 @@ class HandsServiceServicer(metaclass=_abc_1.ABCMeta):
     A session has one hand of its own, and as many more by name as it asks for,
     each with a sandbox and a workspace to itself. All of the session's brains and
     threads may use any of them at once.
+
+    A session is of the workspace that first spoke for it here. Who calls for
+    another gets NOT_FOUND, and Release does nothing.
     """
 
     @_abc_1.abstractmethod
