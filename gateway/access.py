@@ -45,7 +45,7 @@ _NAMES: Final = {
     KEY_KIND_ENVIRONMENT: "environment keys",
     KEY_KIND_WORK_ITEM: "work items' tokens",
 }
-_SCOPES: Final = frozenset({"environment_id", "session_id", "memory_store_id", "skill_id"})
+_NAMED: Final = frozenset({"environment_id", "session_id", "memory_store_id", "skill_id"})
 _LENT: Final = frozenset({"memory_store_id", "skill_id"})
 _LATEST: Final = "latest"
 _RESULTS: Final = frozenset({"user_tool_result", "user_custom_tool_result"})
@@ -89,7 +89,7 @@ def kinds(rules: MethodRules, template: str) -> frozenset[KeyKind.ValueType]:
     Raises `ContractError` if workers may call one that is about nothing of theirs.
     """
     taken = frozenset(rules.keys) or API_ONLY
-    if taken - API_ONLY and not any(f"{{{name}}}" in template for name in _SCOPES):
+    if taken - API_ONLY and not any(f"{{{name}}}" in template for name in _NAMED):
         msg = f"{template}: workers may call it, but it names nothing of theirs"
         raise ContractError(msg)
     return taken
