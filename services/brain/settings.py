@@ -88,3 +88,8 @@ class BrainSettings(PeerSettings):
         default=None,
         description="For tests only: directory of files that hold or kill this brain at points.",
     )
+
+    @property
+    def stop_seconds(self) -> float:
+        """Seconds within which the process has stopped, from its signal on."""
+        return super().stop_seconds + self.brain_drain_seconds
