@@ -35,4 +35,6 @@ def tenants(live_stack: Stack) -> Iterator[Tenants]:
         for tenant in (ada, bob):
             tenant.make()
         yield Tenants(ada, bob)
+        for tenant in (ada, bob):
+            tenant.let_go()
     live_stack.model.reset()

@@ -34,6 +34,7 @@ from tests.adversarial.tenancy.requests import (
 )
 from tests.adversarial.tenancy.web import Web, routes
 from tests.adversarial.tenancy.world import invented
+from tests.e2e.stack import BETA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,6 +116,22 @@ def nothing_of_hers_changes(tenants: Tenants) -> Iterator[None]:
     after = picture.taken(ada.stack.data, words)
     assert seen[-1] - after == {}
     assert [row for row in after - seen[-1] if bob.workspace not in row] == []
+
+
+@contextmanager
+def in_use(tenants: Tenants, web: Web) -> Iterator[None]:
+    """While she reads all that is hers, and goes on with her session's stream."""
+    ada = tenants.ada
+    for ask in PUBLIC:
+        route = ask.route
+        if route is not None and route.verb == "GET" and takes_api_keys(route):
+            shown = web.ask(ada.keys["api"], ask, route, ada.ids)
+            assert shown.status == ("403" if route.rules.admin else "200"), (ask, shown)
+    headers = {"x-api-key": ada.keys["api"], "anthropic-beta": BETA}
+    path = f"/v1/sessions/{ada.ids['session_id']}/events/stream"
+    with web.http.stream("GET", path, headers=headers) as stream:
+        assert stream.status_code == httpx2.codes.OK
+        yield
 
 
 def test_every_method_that_names_anything_is_asked() -> None:
@@ -200,7 +217,7 @@ def test_no_route_tells_what_is_anothers_from_what_is_not_there(tenants: Tenants
             if told != wanted or told.status not in right:
                 wrong.append((kind, ask.method, names, told, wanted))
 
-    with nothing_of_hers_changes(tenants):
+    with nothing_of_hers_changes(tenants), in_use(tenants, web):
         for ask in PUBLIC:
             for route in routes()[ask.method]:
                 check(ask, route, "api", tenants.bob.keys["api"])
@@ -265,6 +282,7 @@ def test_no_hands_bring_what_is_another_workspaces(tenants: Tenants) -> None:
     assert not wrong, lines(wrong)
     for ask in BROUGHT[1:]:  # a file would have to be the session's own copy
         assert PRIVATE in seen(ask, bob.ids), ask
+    bob.let_go()
 
 
 def test_no_session_takes_the_place_of_another_workspaces(tenants: Tenants) -> None:

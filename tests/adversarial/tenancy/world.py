@@ -133,6 +133,11 @@ class Tenant:
         asked = {"sessionId": "{session_id}", "handId": "h"}
         self.ids["grant"] = self.must("CredentialProxyService.OpenGrant", asked).grant
 
+    def let_go(self) -> None:
+        """Ends its sandboxes."""
+        for name in ("session_id", "farm_session_id"):
+            self.must("HandsService.Release", {"sessionId": f"{{{name}}}"})
+
     def turn(self, command: str) -> str:
         """What a command prints that the session runs in one turn."""
         self.stack.model.script(tools(ToolUse("bash", {"command": command})), text("done"))
