@@ -78,6 +78,7 @@ def _make(
     """The file's content: what is there, unless it is to be written `anew`."""
     if not anew and path.exists():
         return path.read_text(encoding="utf-8")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write(path, text.encode())
     return text
 

@@ -57,7 +57,7 @@ def test_official_client_runs_the_golden_path_and_one_trace_spans_it(stack: Comp
     }
     wanted = plan(
         "golden",
-        [bash("id -u; echo from-$((40 + 2)); ls /")],
+        [bash("id -u; echo from-$((40 + 2)); ls /; curl -s http://192.0.2.1:9/")],
         [["weigh", {"animal": "cow"}]],
         [["write", {"file_path": "/workspace/note.txt", "content": "kept"}]],
         [bash("cat /workspace/note.txt")],
@@ -90,6 +90,7 @@ def test_official_client_runs_the_golden_path_and_one_trace_spans_it(stack: Comp
     assert said == "from-42"
     assert "workspace" in root
     assert "data" not in root  # which is the hands' own container's
+    assert "port_not_allowed" in first  # says the vault proxy: there is a way out to it
     assert "note.txt" in written
     assert "kept" in read
     assert texts(seen, "agent.message")[-1] == "done golden"
