@@ -29,4 +29,5 @@ def unpacked(place: Path) -> Path:
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, check=False)
+    git = ["git", "-c", "safe.directory=*", "-C", ROOT]  # the clone may be another user's
+    return subprocess.run([*git, *arguments], capture_output=True, check=False)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import structlog
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from chassis.grpc.server import GrpcServer
 from chassis.telemetry import tracing
+from gateway.main import build
 from gateway.overview import TICK_SECONDS, TICKS
 from gateway.processes import kind
-from tests.doubles.platform import PROCESSES
-from tests.integration.gateway.conftest import KEY, Gateway
+from tests.doubles.platform import PROCESSES, TOKEN, Platform
+from tests.doubles.standing import PromptExit
+from tests.integration.gateway.conftest import KEY, Gateway, settings
 
 NOBODY = {"x-api-key": "", "anthropic-beta": ""}
 
@@ -44,6 +49,24 @@ async def test_the_stack_is_ready_only_while_one_of_every_service_answers(
     async with asyncio.timeout(10):
         while (await gateway.http.get("/readyz")).status_code != 200:
             pass
+
+
+async def test_replica_that_goes_makes_no_gateway_unready(
+    tmp_path: Path, platform: Platform
+) -> None:
+    async with PromptExit() as stack:
+        going = GrpcServer("127.0.0.1:0", TOKEN, reflection=False)
+        await going.start()
+        stack.push_async_callback(going.stop, 0)
+        await going.report(serving=False)
+        both = f"{platform.addresses['session']},{going.address}"
+        server = await build(settings(tmp_path, platform, session_address=both), stack)
+        http = httpx2.AsyncClient(base_url=f"http://{server.address}", timeout=10)
+        async with http, asyncio.timeout(20):
+            while (await http.get("/readyz")).status_code != 200:
+                pass  # it may be connected to the one that goes alone
+            answers = [(await http.get("/readyz")).status_code for _ in range(8)]
+    assert answers == [200] * 8
 
 
 async def test_what_is_not_ready_is_named_in_the_log_once(gateway: Gateway) -> None:
