@@ -27,11 +27,22 @@ class Group:
 
     directories: tuple[Path, ...]
     memory: Path | None
+    cpu: Path | None = None
 
     def enter(self) -> None:
-        """Moves the thread in that calls this, where threads may be. Raises `OSError`."""
+        """Moves the thread in that calls this, where threads may be. Raises `OSError`.
+
+        All but what shares out processors, of which all groups of sandboxes together have as much
+        as one other process.
+        """
         for directory in self.directories:
-            _write(directory / _THREADS, _CALLER)
+            if directory != self.cpu:
+                _write(directory / _THREADS, _CALLER)
+
+    def add_late(self, pids: Iterable[int]) -> None:
+        """Moves processes that `enter` has begun with to where it did not. Raises `OSError`."""
+        if self.cpu is not None:
+            Group((self.cpu,), None).add(pids)
 
     def add(self, pids: Iterable[int]) -> None:
         """Moves processes in. Raises `OSError`."""
@@ -130,7 +141,8 @@ class ControlGroups:
                 memory = directory
             for file, value in self._settings(controller, limits):
                 _write(directory / file, value)
-        return Group(tuple(directories), memory)
+        cpu = None if self._unified else self._parents.get("cpu")
+        return Group(tuple(directories), memory, None if cpu is None else cpu / name)
 
     def close(self) -> None:
         """Removes the parents, if nothing is in them."""
@@ -166,10 +178,10 @@ def _home(root: Path, groups: Mapping[str, str], controllers: Iterable[str]) -> 
     """The groups of a process, if each of its threads may come back to them."""
     if not all(controller in groups for controller in controllers):
         return None
-    found = tuple(dict.fromkeys(root / one / groups[one] for one in controllers))
-    if not all(os.access(group / _THREADS, os.W_OK) for group in found):
+    found = {one: root / one / groups[one] for one in controllers}
+    if not all(os.access(group / _THREADS, os.W_OK) for group in found.values()):
         return None
-    return Group(found, None)
+    return Group(tuple(dict.fromkeys(found.values())), None, found.get("cpu"))
 
 
 def _groups_of(file: Path) -> dict[str, str]:

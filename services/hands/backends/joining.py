@@ -1,7 +1,10 @@
 """A sandbox's control group, made and joined by the thread that starts the sandbox.
 
 What a thread starts is in the thread's own groups from its first instruction on. To move it there
-afterwards takes the kernel longer, and what it has started by then has to be moved as well.
+afterwards takes the kernel longer, and what it has started by then has to be moved as well. To what
+shares out processors it is moved nevertheless, when it has been made and before anything of a
+session's runs in it: all groups together have one process's share of a busy machine, and whoever
+waits for a start would wait for that.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ class Joining:
     """Makes a group, and has the thread in it while the body runs, where threads may be in one.
 
     `group` is what was made, none where groups do not bound memory; it is removed if the body
-    fails. `joined`: all that the body has started is in it.
+    fails. `joined`: all that the body has started is in it, but for `Group.add_late`.
     """
 
     def __init__(self, groups: ControlGroups, name: str, limits: Limits) -> None:

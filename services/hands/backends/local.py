@@ -28,10 +28,9 @@ from services.hands.workspace import LAST_OWNER
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from services.hands.backends.cgroup import Group
     from services.hands.backends.launcher import Started
 
 _KILL_SECONDS: Final = 5.0
@@ -130,8 +129,8 @@ class LocalBackend:
                 handles += _handles(*first, *inner)
                 groups: frozenset[str] = frozenset()
                 if joining.group is not None and inner:
-                    if not joining.joined:
-                        await asyncio.to_thread(joining.group.add, inner)
+                    add = joining.group.add_late if joining.joined else joining.group.add
+                    await asyncio.to_thread(add, inner)
                     groups = trial.grouped(inner[0], spec.hand_id, self._groups.controllers)
                 user = trial.user_of(started.process.pid)
             return trial.held(trial.Facts(inside, groups, user))
@@ -229,8 +228,9 @@ class LocalSandbox:
         self._handles = [handle for handle in (Handle.open(process.pid),) if handle is not None]
         # Early, since it takes the kernel a while and the first process is there: what that starts
         # from now on is in the group too.
+        self._joined = joining.joined
         moved = group is not None and not joining.joined
-        self._grouping = _in_thread(group, process.pid) if group and moved else None
+        self._grouping = _in_thread(group.add, process.pid) if group and moved else None
         self._cleaned: str | None = None
         self._cleaning = asyncio.Lock()
 
@@ -257,10 +257,14 @@ class LocalSandbox:
         """Finds PID 1 of the sandbox and puts all three processes under the limits."""
         inner = self._find_inner()
         self._mark()
-        if self._group is not None and self._grouping is not None:
-            agents = tuple(pid for first in inner for pid in children(first))
+        if self._group is None:
+            return
+        agents = tuple(pid for first in inner for pid in children(first))
+        if self._grouping is not None:
             await self._grouping
-            await _in_thread(self._group, *inner, *agents)
+            await _in_thread(self._group.add, *inner, *agents)
+        elif self._joined:
+            await _in_thread(self._group.add_late, self._process.pid, *inner, *agents)
 
     async def kill(self) -> None:
         """Ends every process: PID 1 takes its whole namespace along."""
@@ -308,8 +312,8 @@ class LocalSandbox:
         return why
 
 
-def _in_thread(group: Group, *pids: int) -> asyncio.Future[None]:
-    added = asyncio.get_running_loop().run_in_executor(None, group.add, pids)
+def _in_thread(add: Callable[[Iterable[int]], None], *pids: int) -> asyncio.Future[None]:
+    added = asyncio.get_running_loop().run_in_executor(None, add, pids)
     # Nobody asks what became of it when the sandbox ends before it is confined.
     added.add_done_callback(lambda done: done.cancelled() or done.exception())
     return added

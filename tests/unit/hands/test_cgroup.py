@@ -42,16 +42,23 @@ def test_thread_that_starts_something_is_in_its_group_meanwhile(tmp_path: Path) 
     places = {name: tmp_path / name for name in ("memory", "pids", "cpu")}
     version_one(tmp_path)
     (places["memory"] / "shop").mkdir()
-    homes = [places["memory"] / "shop", places["pids"], places["cpu"]]
-    for home in homes:
+    homes = [places["memory"] / "shop", places["pids"]]
+    for home in (*homes, places["cpu"]):
         (home / "tasks").touch()
     groups = ControlGroups.find("drover", tmp_path, own)
     with Joining(groups, "hand_1", LIMITS) as joining:
         assert joining.group is not None
-        assert [(one / "tasks").read_text() for one in joining.group.directories] == ["0"] * 3
-        assert [(home / "tasks").read_text() for home in homes] == [""] * 3
-    assert [(home / "tasks").read_text() for home in homes] == ["0"] * 3
+        joined = [places[name] / "drover" / "hand_1" / "tasks" for name in ("memory", "pids")]
+        assert [file.read_text() for file in joined] == ["0", "0"]
+        assert [(home / "tasks").read_text() for home in homes] == ["", ""]
+    assert [(home / "tasks").read_text() for home in homes] == ["0", "0"]
     assert joining.joined
+    # All sandboxes together have one process's share: a start does not have to do with that.
+    processor = places["cpu"] / "drover" / "hand_1"
+    assert not (processor / "tasks").exists()
+    joining.group.add_late([11])
+    assert (processor / "cgroup.procs").read_text() == "11"
+    assert not (joined[0].parent / "cgroup.procs").exists()
 
 
 @pytest.mark.parametrize("own", ["3:memory:/\n", "3:memory:/gone\n2:cpu:/\n1:pids:/\n"])
