@@ -13,7 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from chassis.ids import new_id
 from identity.credentials import AUTHORITIES, CERTIFICATE, KEY
-from identity.files import write_private, write_public
+from identity.files import write_private
 from identity.names import name_of
 
 if TYPE_CHECKING:
@@ -103,11 +103,12 @@ class Authority:
 
 
 def place(directory: Path, authorities: bytes, issued: Issued) -> None:
-    """Puts a process's three files into its directory, the key so that only this user reads it."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Puts a process's three files into its directory, where only this user reads them."""
+    for made in (directory.parent, directory):
+        made.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_private(directory / KEY, issued.key)
-    write_public(directory / CERTIFICATE, issued.certificate)
-    write_public(directory / AUTHORITIES, authorities)
+    write_private(directory / CERTIFICATE, issued.certificate)
+    write_private(directory / AUTHORITIES, authorities)
 
 
 def _builder(

@@ -18,7 +18,7 @@ from cryptography import x509
 
 from identity.authority import AUTHORITY_DAYS, DAYS, Authority, place
 from identity.credentials import AUTHORITIES, CERTIFICATE, KEY
-from identity.files import write_private, write_public
+from identity.files import write_private
 from identity.table import Caller
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Folder:
                 following = self._authority(_NEXT)
                 if not (self._ca / f"{_PREVIOUS}.crt").exists():
                     before = (self._ca / f"{_CURRENT}.crt").read_bytes()
-                    write_public(self._ca / f"{_PREVIOUS}.crt", before)
+                    write_private(self._ca / f"{_PREVIOUS}.crt", before)
                 self._keep(_CURRENT, following)
                 for name in (f"{_NEXT}.key", f"{_NEXT}.crt"):
                     (self._ca / name).unlink()
@@ -170,7 +170,7 @@ class Folder:
     def _trust(self, authorities: bytes) -> None:
         for caller in Caller:
             if (directory := self.root / caller).exists():
-                write_public(directory / AUTHORITIES, authorities)
+                write_private(directory / AUTHORITIES, authorities)
 
     def _trusted(self) -> bytes:
         files = [self._ca / f"{name}.crt" for name in (_CURRENT, _NEXT, _PREVIOUS)]
@@ -178,7 +178,7 @@ class Folder:
 
     def _keep(self, name: str, authority: Authority) -> None:
         write_private(self._ca / f"{name}.key", authority.key)
-        write_public(self._ca / f"{name}.crt", authority.pem)
+        write_private(self._ca / f"{name}.crt", authority.pem)
 
     def _authority(self, name: str) -> Authority:
         certificate, key = self._ca / f"{name}.crt", self._ca / f"{name}.key"

@@ -92,8 +92,9 @@ def test_secrets_are_on_no_command_line_and_only_where_they_are_needed(up: Launc
 
 def test_what_is_in_run_can_be_read_by_its_owner_alone(up: LaunchedStack) -> None:
     assert stat.S_IMODE(up.installation.run.stat().st_mode) == 0o700
-    for path in up.installation.run.iterdir():
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path.name
+    for path in up.installation.run.rglob("*"):
+        own = 0o700 if path.is_dir() else 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == own, path
 
 
 def test_second_stack_over_the_same_directory_is_refused(up: LaunchedStack) -> None:
