@@ -99,6 +99,8 @@ class World:
     resolved: list[str] = field(default_factory=list)
     dialled: list[tuple[Address, int]] = field(default_factory=list)
     metrics: CollectorRegistry = field(default_factory=CollectorRegistry)
+    tls: ssl.SSLContext | None = None
+    """What hands are shown, if they are to show who they are."""
     address: str = ""
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
@@ -166,6 +168,7 @@ async def proxied(world: World) -> AsyncIterator[World]:
         registry=world.metrics,
         clock=SystemClock(),
         limits=world.limits,
+        tls=world.tls,
     )
     async with serving("127.0.0.1:0", parts) as world.address:
         try:
