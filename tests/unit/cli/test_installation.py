@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.stack.installation import Installation, InUseError
+from identity.table import Caller
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +60,20 @@ def test_what_a_dead_stack_left_is_cleared_but_not_its_secrets(installation: Ins
     installation.address_file("session").write_text("127.0.0.1:1")
     installation.clear()
     assert {path.name for path in installation.run.iterdir()} == {"lock", "token"}
+
+
+def test_certificates_are_new_at_every_start_and_nothing_kept_could_make_another(
+    installation: Installation,
+) -> None:
+    installation.ensure_token()
+    installation.certify()
+    before = installation.peers("session")
+    assert before.tls is not None
+    installation.certify()
+    after = installation.peers("session")
+    assert after.tls is not None
+    assert not {before.tls.authorities, before.tls.key} & {after.tls.authorities, after.tls.key}
+    assert {path.parent.name for path in installation.root.rglob("*.key")} == set(Caller)
 
 
 def test_logs_of_the_last_run_are_kept_aside(installation: Installation) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import socket
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,6 @@ from cli.stack.plan import Plan, public
 from identity.settings import PeerSettings
 
 if TYPE_CHECKING:
-    from pathlib import Path
 
 SHELL = {
     "PATH": "/bin",
@@ -66,6 +67,15 @@ def test_every_process_is_told_where_it_and_the_others_listen(
     assert orders["session"].environment["DROVER_LISTEN"] == "127.0.0.1:20001"
     assert orders["gateway"].environment["DROVER_LISTEN"] == "127.0.0.1:8080"
     assert orders["brain-2"].environment["DROVER_BRAIN_NAME"] == "brain-2"
+
+
+def test_every_process_is_given_the_certificate_of_its_kind_and_no_other(
+    orders: dict[str, Order],
+) -> None:
+    for name, order in orders.items():
+        own = Path(order.environment["DROVER_TLS_DIR"])
+        assert (own.parent.name, own.name) == ("tls", name.partition("-")[0])
+        assert not [one for one in order.environment.values() if "tls" in one and one != str(own)]
 
 
 def test_model_credentials_go_to_brains_only(orders: dict[str, Order]) -> None:
