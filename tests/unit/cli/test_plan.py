@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +12,6 @@ from cli.stack.installation import Installation
 from cli.stack.order import Order
 from cli.stack.plan import Plan, public
 from identity.settings import PeerSettings
-
-if TYPE_CHECKING:
 
 SHELL = {
     "PATH": "/bin",
