@@ -50,16 +50,19 @@ async def until(events: AsyncIterator[str], wanted: str) -> None:
 async def turn(
     connection: Connection, session: str, events: AsyncIterator[str], text: str
 ) -> tuple[float, float]:
-    """One turn; milliseconds from the POST to the first agent event and to idle."""
+    """One turn; milliseconds from the POST to the first agent event and to idle.
+
+    A message that is refused ends it: no event would.
+    """
     start = time.perf_counter()
-    sent = asyncio.create_task(
-        connection.call("POST", f"/v1/sessions/{session}/events", user_message(text))
-    )
-    await until(events, MESSAGE)
-    first = time.perf_counter()
-    await until(events, IDLE)
-    end = time.perf_counter()
-    await sent
+    async with asyncio.TaskGroup() as group:
+        group.create_task(
+            connection.call("POST", f"/v1/sessions/{session}/events", user_message(text))
+        )
+        await until(events, MESSAGE)
+        first = time.perf_counter()
+        await until(events, IDLE)
+        end = time.perf_counter()
     return (first - start) * 1000, (end - start) * 1000
 
 
