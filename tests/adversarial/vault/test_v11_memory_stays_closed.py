@@ -117,7 +117,7 @@ def test_the_vault_proxys_own_start_closes_it(monkeypatch: pytest.MonkeyPatch) -
 
 
 class _Settings:
-    log_level = "info"
+    log_level, stop_seconds = "info", 10.0
 
 
 def holders() -> list[object]:

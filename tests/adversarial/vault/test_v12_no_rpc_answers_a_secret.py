@@ -27,6 +27,8 @@ _NO_SECRETS = {
     "drover.vault.v1.NewOauthRefresh.token_endpoint",
     "drover.vault.v1.EnvironmentVariableAuth.secret_name",
     "drover.vault.v1.NewEnvironmentVariable.secret_name",
+    "drover.key.v1.GetApiKeyRequest.api_key_id",
+    "drover.key.v1.RevokeApiKeyRequest.api_key_id",
     "drover.memory.v1.ApiActor.api_key_id",
     "drover.memory.v1.ListMemoryVersionsRequest.api_key_id",
 }
@@ -34,6 +36,7 @@ _NO_SECRETS = {
 
 _ISSUED = {
     "drover.environment.v1.EnvironmentKey.key",
+    "drover.key.v1.ApiKey.key",
     "drover.work.v1.Work.secret",
     "drover.vault.v1.OpenGrantResponse.grant",
 }
