@@ -175,9 +175,12 @@ class Executor:
     async def cancel(self, session_id: str, generation: int, call_ids: Sequence[str]) -> None:
         """Stops calls, and keeps those that were never seen from ever running.
 
-        None of them runs any more when this returns. Raises LEASE_LOST.
+        None of them runs any more when this returns. Raises LEASE_LOST, and NOT_FOUND for a session
+        of another workspace.
         """
-        fence.advance(self._sessions[session_id].generation, generation)
+        session = self._sessions[session_id]
+        session.check_workspace(session_id)
+        fence.advance(session.generation, generation)
         await self._journal.cancel(session_id, generation, call_ids)
         session = self._sessions[session_id]  # looked up now: it may be another one
         session.take(generation)
