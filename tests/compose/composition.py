@@ -62,8 +62,13 @@ class Composition:
 
     def compose(self, *arguments: str) -> str:
         """Runs docker-compose; what it prints."""
+        done = self._run(*arguments)
+        assert done.returncode == 0, f"{done.stdout}\n{self.logs()}"
+        return done.stdout
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         files = [word for file in _FILES for word in ("--file", file)]
-        done = subprocess.run(
+        return subprocess.run(
             [
                 *("docker-compose", "--env-file", self._environment),
                 *("--project-name", _PROJECT, *files, *arguments),
@@ -76,8 +81,17 @@ class Composition:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, f"{done.stdout}\n{self.logs()}"
-        return done.stdout
+
+    def remove(self) -> None:
+        """Ends it all. A network that the engine does not let go of yet goes with the engine."""
+        self._run("down", "--volumes", "--timeout", "2", "--remove-orphans")
+        label = f"label=com.docker.compose.project={_PROJECT}"
+        left = self.engine.docker("ps", "--all", "--quiet", "--filter", label).split()
+        left += self.engine.docker(
+            "ps", "--all", "--quiet", "--filter", f"volume={_VOLUME}"
+        ).split()
+        if left:
+            self.engine.docker("rm", "--force", "--volumes", *left)
 
     def client(self) -> Anthropic:
         """The official client, patient with what is away for a while."""
@@ -149,7 +163,7 @@ def composed(engine: Engine, directory: Path) -> Iterator[Composition]:
         wait_for(stack.is_ready, _READY_SECONDS, stack.logs)
         yield stack
     finally:
-        stack.compose("down", "--volumes", "--timeout", "2", "--remove-orphans")
+        stack.remove()
 
 
 def wait_for(condition: Callable[[], bool], seconds: float, told: Callable[[], str]) -> float:

@@ -39,11 +39,13 @@ def given(service: str) -> dict[str, Any]:
 
 def mounts(service: str) -> dict[str, str]:
     """Volumes and host paths, each with its place."""
-    written = SERVICES[service].get("volumes", ())
-    named = (
-        one.replace("${DOCKER_SOCKET:-/var/run/docker.sock}", "engine's socket") for one in written
-    )
-    return dict(one.split(":")[:2] for one in named)
+    found = {}
+    for one in SERVICES[service].get("volumes", ()):
+        source, place = (
+            one.split(":")[:2] if isinstance(one, str) else (one["source"], one["target"])
+        )
+        found[source] = place
+    return found
 
 
 @pytest.mark.parametrize("service", PROCESSES)
@@ -81,7 +83,7 @@ def test_what_is_secret_is_mounted_by_those_it_is_for() -> None:
     assert holders["postgres-password"] == {"prepare", "postgres"}
     assert holders["keys"] == {"prepare", "gateway", "drover"}
     assert holders["engine"] == {"engine-proxy", "hands"}
-    assert holders["engine's socket"] == {"engine-proxy"}
+    assert holders["${DOCKER_SOCKET:-/var/run/docker.sock}"] == {"engine-proxy"}
     owners = {"registry", "session", "vault-proxy", "hands", "migrate", "drover"}
     assert holders["database"] == {"prepare", *owners}
 
