@@ -21,7 +21,8 @@ import docker
 from bench import throughput, turns
 from bench.client import Connection
 from bench.report import Report
-from tests.compose.composition import Composition, composed, wait_for
+from tests.compose.composition import Composition, composed, lacking, wait_for
+from tests.doubles.docker_engine import lacking as no_engine
 from tests.doubles.docker_engine import one_for_all, shared_engine
 
 BRAINS: Final = (1, 2, 4)
@@ -94,6 +95,8 @@ class Load:
 
 async def measure(report: Report, *, scale: float) -> None:
     """The same load on more and more brains."""
+    if why := lacking() or no_engine():
+        raise SystemExit(why)
     with one_for_all(), tempfile.TemporaryDirectory(prefix="drover-bench-") as folder:
         engine = await asyncio.to_thread(shared_engine)
         client = docker.APIClient(base_url=engine.host, version="auto")
