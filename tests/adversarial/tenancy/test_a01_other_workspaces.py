@@ -9,7 +9,9 @@ shown to have been right.
 from __future__ import annotations
 
 import json
+import time
 from contextlib import contextmanager
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx2
@@ -242,6 +244,29 @@ def test_no_rpc_tells_what_is_anothers_from_what_is_not_there(tenants: Tenants) 
     # Her grant opens what it did.
     fetch = Ask("CredentialProxyService.Fetch", {"grant": "{grant}", "url": "x", "callId": "c"})
     assert ada.services.ask(ada.workspace, fetch, ada.ids).status == "OK"
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "AgentService.GetAgent",
+        "FileService.GetFile",
+        "MemoryService.GetMemory",
+        "SessionService.GetSession",
+        "VaultService.GetVault",
+    ],
+)
+def test_a_refusal_takes_no_longer_for_what_is_there(tenants: Tenants, method: str) -> None:
+    bob, ask = tenants.bob, Ask(method)
+    *_, (_, hers, nobodys) = told_apart(tenants, ask)
+    took: list[list[float]] = [[], []]
+    for _ in range(50):
+        for times, ids in zip(took, (hers, nobodys), strict=True):
+            begun = time.perf_counter()
+            bob.services.ask(bob.workspace, ask, ids)
+            times.append(time.perf_counter() - begun)
+    there, nowhere = map(median, took)
+    assert there == pytest.approx(nowhere, rel=0.5)
 
 
 def test_no_hands_serve_another_workspaces_session_whatever_the_lease(tenants: Tenants) -> None:
