@@ -123,9 +123,7 @@ class SqliteDatabase:
     def _read(self, fn: Callable[[Connection], T]) -> T:
         connection: Connection | None = getattr(self._local, "connection", None)
         if connection is None:
-            connection = self._local.connection = self._engine.connect()
-            self._readers.append(connection)
-            _driver(connection).execute("PRAGMA query_only = ON")
+            connection = self._local.connection = self._open_reader()
         _driver(connection).execute("BEGIN")
         try:
             return fn(connection)
@@ -133,6 +131,16 @@ class SqliteDatabase:
             raise _told(error, reading=True) from error
         finally:
             _driver(connection).rollback()
+
+    def _open_reader(self) -> Connection:
+        """Raises as a read does: without descriptors, say, there is none to be had just now."""
+        try:
+            connection = self._engine.connect()
+        except (sqlalchemy.exc.DBAPIError, sqlite3.Error) as error:
+            raise _told(error, reading=True) from error
+        self._readers.append(connection)
+        _driver(connection).execute("PRAGMA query_only = ON")
+        return connection
 
     def _write_loop(self) -> None:
         with self._engine.connect() as connection:

@@ -21,7 +21,10 @@ from tests.e2e.stack import Stack
 from tests.fault.starved import without_descriptors
 from tests.integration.hands.conftest import HandsProcess, settings
 
-SERVICES = (("registry",), ("session",), ("hands",), ("gateway",), ("brain-1", "brain-2"))
+SERVICES = (
+    *(("registry",), ("session",), ("hands",), ("vault_proxy",), ("gateway",)),
+    ("brain-1", "brain-2"),
+)
 MOST = 16
 """Descriptors that the start of a sandbox needs no more than."""
 FIT = {200, 429, 503, 504, 529}

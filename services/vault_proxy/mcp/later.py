@@ -6,10 +6,13 @@ The process serves meanwhile; who needs MCP in its first second waits for it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import structlog
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from services.vault_proxy.mcp.limits import Limits
     from services.vault_proxy.mcp.room import Room
     from services.vault_proxy.outbound import Outbound
+
+_AGAIN_SECONDS: Final = 1.0
+_log = structlog.get_logger("vault_proxy.mcp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,20 @@ class McpLater:
         return await asyncio.shield(self._room)
 
     async def _furnished(self) -> Room:
-        await asyncio.to_thread(importlib.import_module, "services.vault_proxy.mcp.room")
+        while not await asyncio.to_thread(_imported):  # noqa: ASYNC110  # nothing tells of room
+            await asyncio.sleep(_AGAIN_SECONDS)
         from services.vault_proxy.mcp.room import furnish  # noqa: PLC0415  # it is there by now
 
         return await furnish(self._needs, self._tasks, self._stack)
+
+
+def _imported() -> bool:
+    """Whether it was imported, and not for want of descriptors."""
+    try:
+        importlib.import_module("services.vault_proxy.mcp.room")
+    except OSError as error:
+        if error.errno not in {errno.EMFILE, errno.ENFILE}:
+            raise
+        _log.warning("mcp_not_ready", reason=error.strerror, again_in_seconds=_AGAIN_SECONDS)
+        return False
+    return True

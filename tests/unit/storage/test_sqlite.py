@@ -223,6 +223,17 @@ async def test_read_sees_what_was_acknowledged_and_one_snapshot_throughout(datab
     assert await database.read(bodies) == ["a", "b"]
 
 
+async def test_read_that_finds_no_connection_is_told_to_come_again(database, path):
+    moved = path.parent.rename(path.parent.with_name("moved"))
+    try:
+        with pytest.raises(DroverError) as refusal:
+            await database.read(bodies)  # the first: a reader has yet to be opened for it
+    finally:
+        moved.rename(path.parent)
+    assert refusal.value.reason is Reason.UNAVAILABLE
+    assert await database.read(bodies) == []
+
+
 async def test_read_cannot_write(database):
     with pytest.raises(OperationalError, match="readonly"):
         await database.read(add("a"))
