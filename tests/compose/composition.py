@@ -107,7 +107,7 @@ class Composition:
 
     def inspect(self, service: str, number: int = 1) -> Any:
         """What the engine says of a container."""
-        return json.loads(self.engine.docker("inspect", f"{_PROJECT}_{service}_{number}"))[0]
+        return self.engine.inspect(f"{_PROJECT}_{service}_{number}")
 
     def kill(self, service: str) -> int:
         """Kills a container's process as the kernel would for want of memory; its number."""

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 IMAGE: Final = "drover/sandbox"
 PLACE: Final = "DROVER_TEST_ENGINE"
@@ -95,15 +95,26 @@ class Engine:
             time.sleep(0.05)
 
     def answers(self) -> bool:
+        try:
+            return self._ask("/_ping")[0] == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def inspect(self, container: str) -> Any:
+        """What the engine says of a container, at less cost than its client's."""
+        status, said = self._ask(f"/containers/{container}/json")
+        assert status == 200, said
+        return json.loads(said)
+
+    def _ask(self, path: str) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("docker", timeout=5)
         try:
             connection.sock = socket.socket(socket.AF_UNIX)
             connection.sock.settimeout(5)
             connection.sock.connect(str(self._socket))
-            connection.request("GET", "/_ping")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
         finally:
             connection.close()
 
