@@ -135,7 +135,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             raise error
         if isinstance(error, grpc.RpcError):
             error = from_rpc_error(error)
-        if isinstance(error, grpc.aio.InternalError):  # a message could not be sent any more
+        # A message could not be sent, or read, any more; a misuse of gRPC is a fault of ours.
+        if isinstance(error, grpc.aio.BaseError) and not isinstance(error, grpc.aio.UsageError):
             error = DroverError(Reason.CANCELLED, "the caller is gone")
         if isinstance(error, DroverError):
             log = getattr(_log, error.rule.level)
