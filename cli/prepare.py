@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 _SHORTEST_KEY: Final = 16
 _SOON: Final = timedelta(days=60)
-_MODEL: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL")
 _KEY_FILE: Final = "/run/drover/keys/api_key"
-_PROVIDER: Final = "DROVER_MODEL_PROVIDER"
 
 
 def prepare(directory: Path, environ: Mapping[str, str]) -> None:
@@ -90,8 +88,6 @@ def main() -> None:
         prepare(directory, os.environ)
     except CannotStartError as error:
         fail(str(error))
-    if not any(os.environ.get(name) for name in (*_MODEL, _PROVIDER)):
-        out.say("no model is named in .env: agents use the rehearsal model, scripted and offline")
     out.say(f"prepared: the API key is in {_KEY_FILE} of the gateway's container")
 
 

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from chassis.errors import CannotStartError
 from chassis.secret import Secret
 from services.brain.model.anthropic_client import AnthropicModelClient
@@ -28,6 +30,8 @@ _CREDENTIALS: Final = (
     "ANTHROPIC_FEDERATION_RULE_ID",
 )
 _BASE_URL: Final = "ANTHROPIC_BASE_URL"
+
+_log = structlog.get_logger("brain.model")
 
 
 class Provider(StrEnum):
@@ -105,6 +109,11 @@ async def open_model(
     if is_rehearsal(environ):
         from services.brain.model.rehearsal.server import rehearsal_server  # noqa: PLC0415
 
+        _log.info(
+            "rehearsal_model",
+            effect="agents use a scripted, offline model: set ANTHROPIC_API_KEY, or "
+            "ANTHROPIC_BASE_URL, or DROVER_MODEL_PROVIDER",
+        )
         async with (
             rehearsal_server() as base_url,
             AnthropicModelClient(

@@ -67,8 +67,7 @@ def test_no_process_is_given_what_it_does_not_read(service: str) -> None:
 def test_models_credentials_are_the_brains_alone() -> None:
     secret = re.compile(r"ANTHROPIC_\w+|AWS_\w+|CLOUD_ML_\w+")
     holders = {name for name in SERVICES if any(map(secret.fullmatch, given(name)))}
-    assert holders == {"brain", "prepare"}  # which says that there are none
-    assert SERVICES["prepare"]["network_mode"] == "none"
+    assert holders == {"brain"}
 
 
 def test_what_is_secret_is_mounted_by_those_it_is_for() -> None:
