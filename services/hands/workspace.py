@@ -176,11 +176,9 @@ class Workspaces:
 
     def _make(self, parent: Path, name: str) -> Volume:
         unfinished = self._spares / f"{name}.new"
-        try:
-            unfinished.mkdir(mode=0o700)
-        except FileExistsError:  # what an earlier attempt has left, on a full disk perhaps
-            _delete(unfinished)
-            unfinished.mkdir(mode=0o700)
+        # What an earlier attempt has left, on a full disk perhaps, is a part of the same. (It could
+        # not be deleted where there are no descriptors.)
+        unfinished.mkdir(mode=0o700, exist_ok=True)
         volume = Volume(unfinished, self._take_owner() if self._privileged else None)
         _complete(volume, ())
         if volume.owner is not None:
