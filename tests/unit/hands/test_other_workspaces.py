@@ -69,7 +69,8 @@ async def test_a_call_of_anothers_is_not_joined_while_its_first_record_is_on_its
     await asyncio.wait([theirs])
     assert isinstance(error := theirs.exception(), DroverError)
     assert error.reason is Reason.NOT_FOUND
-    world.backend.launched[0].answer(await next_call(world), "out")
+    call = await next_call(world)
+    world.backend.launched[0].answer(call, "out")
     assert (await mine).verdict == VERDICT_COMPLETED
 
 
