@@ -10,6 +10,7 @@ skills of that. What is not a worker's answers as if it were not there (ENDPOINT
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from chassis.context import CallContext, call_context, current_call
@@ -109,26 +110,24 @@ class Access:
     async def identify(self, headers: Headers, peer: str) -> Caller:
         """Whose request it is, which came from the address `peer`.
 
-        Raises UNAUTHENTICATED without a valid key, RATE_LIMITED when too many came from there that
-        are not, and PERMISSION_DENIED when the request names another workspace than its key's.
+        Raises UNAUTHENTICATED without a valid key, and RATE_LIMITED when too many came from there
+        that are not.
         """
         who = self._keys.caller(headers)
         if isinstance(who, Caller):
             return who
-        with self._guesses.watch(peer, who.digest):
-            caller = await self._holder(who)
-        check_workspace(headers, caller.workspace_id)
-        return caller
+        return await self._guesses.find(peer, who.digest, partial(self._holder, who))
 
     async def admit(
         self, caller: Caller, headers: Headers, terms: Terms, path: Mapping[str, str]
     ) -> None:
         """Lets a caller in to what a path names.
 
-        Raises PERMISSION_DENIED for a key of a kind or with scopes that do not open it, as
-        `beta.check`, and for workers NOT_FOUND for what is not theirs, and PERMISSION_DENIED for a
-        change of what their session may only read.
+        Raises PERMISSION_DENIED for a request that names another workspace than its key's, for a
+        key of a kind or with scopes that do not open the route, and for a worker's change of what
+        its session may only read; NOT_FOUND for what is not a worker's; and as `beta.check`.
         """
+        check_workspace(headers, caller.workspace_id)
         _check_kind(caller.kind, terms.kinds)
         if caller.kind == KEY_KIND_API:
             _check_scopes(caller, terms)

@@ -17,6 +17,7 @@ from chassis.context import DEFAULT_WORKSPACE, CallContext, call_context, curren
 from chassis.errors import DroverError, Reason
 from chassis.telemetry import tracing
 from gateway import errors
+from gateway.auth import EndedKeyError
 from gateway.transcode.template import NoRouteError, Router, WrongVerbError
 
 if TYPE_CHECKING:
@@ -151,7 +152,11 @@ class GatewayApp:
         if served.terms is None:
             return None
         client = request.scope.get("client")
-        caller = await self._access.identify(headers, client[0] if client else "")
+        try:
+            caller = await self._access.identify(headers, client[0] if client else "")
+        except EndedKeyError as ended:  # whoever still shows it is to be found in the log
+            answer.api_key = ended.key_id
+            raise
         answer.worker, answer.api_key = caller.worker, caller.api_key
         answer.quota = self._quotas.take(caller)
         if answer.quota is not None:

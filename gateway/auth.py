@@ -96,6 +96,14 @@ class UnknownKeyError(DroverError):
         super().__init__(Reason.UNAUTHENTICATED, message)
 
 
+class EndedKeyError(DroverError):
+    """UNAUTHENTICATED for an API key that was revoked or has expired."""
+
+    def __init__(self, message: str, key_id: str) -> None:
+        super().__init__(Reason.UNAUTHENTICATED, message)
+        self.key_id = key_id
+
+
 class ApiKeys:
     """The gateway's own API keys, of the default workspace, held as SHA-256 digests only."""
 
@@ -118,8 +126,7 @@ class ApiKeys:
         """Who holds the key that a request carries in either of its headers, or what it carries.
 
         A request that shows a worker's token is the worker's, whatever else it shows. Raises
-        UNAUTHENTICATED without a key and with two that could be somebody's, and PERMISSION_DENIED
-        when the request names a workspace that is not the key's.
+        UNAUTHENTICATED without a key and with two that could be somebody's.
         """
         candidates = [headers.get("x-api-key", ""), _bearer(headers.get("authorization", ""))]
         given = [(_digest(candidate), candidate) for candidate in candidates if candidate]
@@ -145,7 +152,6 @@ class ApiKeys:
                 return of_others.pop()
             if not known:
                 return tokens.pop()
-        check_workspace(headers, DEFAULT_WORKSPACE)
         return known[0]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from chassis.errors import DroverError, Reason
 from drover.api.v1.annotations_pb2 import KEY_KIND_API
 from drover.key.v1 import api_key_service_pb2 as pb
-from gateway.auth import Caller, UnknownKeyError
+from gateway.auth import Caller, EndedKeyError, UnknownKeyError
 
 if TYPE_CHECKING:
     from chassis.clock import Clock
@@ -69,7 +69,7 @@ class StoredKeys:
     async def caller(self, token: Token) -> Caller:
         """Who holds a key.
 
-        Raises `UnknownKeyError` for one that was never made, UNAUTHENTICATED for one that was
+        Raises `UnknownKeyError` for one that was never made, `EndedKeyError` for one that was
         revoked or has expired, and UNAVAILABLE or DEADLINE_EXCEEDED when nobody can tell.
         """
         digest = token.digest
@@ -115,6 +115,8 @@ class StoredKeys:
         return asking
 
     async def _look_up(self, digest: bytes) -> _Known | Exception:
+        # From the question on: what changed behind its back counts by then, however late it comes.
+        at = self._clock.monotonic()
         try:
             answer, _ = await self._ask(pb.AuthenticateApiKeyRequest(digest=digest))
         except DroverError as error:
@@ -124,7 +126,6 @@ class StoredKeys:
             return UnknownKeyError("the API key is not valid")
         except Exception as error:  # noqa: BLE001  # whoever waits raises it; the group goes on
             return error
-        at = self._clock.monotonic()
         key: ApiKey = answer.api_key
         known = _Known(_holder(key, digest), key.HasField("revoked_at"), at, at + self._seconds)
         self._known[digest] = known
@@ -136,15 +137,14 @@ class StoredKeys:
     def _check(self, known: _Known) -> None:
         caller = known.caller
         if known.revoked:
-            raise DroverError(
-                Reason.UNAUTHENTICATED, f"the API key {caller.key_id} was revoked: use another"
-            )
+            told = f"the API key {caller.key_id} was revoked: use another"
+            raise EndedKeyError(told, caller.key_id)
         if caller.expires_at is not None and self._clock.now() >= caller.expires_at:
-            raise DroverError(
-                Reason.UNAUTHENTICATED,
+            told = (
                 f"the API key {caller.key_id} has expired: ask for another, which "
-                "`drover keys create` makes",
+                "`drover keys create` makes"
             )
+            raise EndedKeyError(told, caller.key_id)
 
 
 def _holder(key: ApiKey, digest: bytes) -> Caller:

@@ -56,6 +56,14 @@ async def test_many_guesses_at_once_are_no_more_than_one_after_the_other(gateway
     assert gateway.platform.api_keys.asked <= GUESSES + 1
 
 
+async def test_a_key_that_is_right_is_let_in_by_however_many_requests_it_begins(
+    gateway: Gateway,
+) -> None:
+    gateway.platform.api_keys.add(STORED, "read")
+    answers = await asyncio.gather(*(ask(gateway, STORED) for _ in range(10 * GUESSES)))
+    assert {status for status, _ in answers} == {200}
+
+
 async def test_known_keys_go_on_from_where_others_are_guessed(gateway: Gateway) -> None:
     gateway.platform.api_keys.add(STORED, "read")
     work = "/v1/environments/env_1/work/poll"

@@ -102,6 +102,12 @@ async def test_the_log_names_a_key_by_its_id_whatever_becomes_of_the_request(
         await gateway.http.get("/v1/agents", **shown())
         await gateway.http.get("/v1/agents")
         await gateway.http.get("/v1/agents", **shown("drover_api_wrong"))
+        gateway.platform.api_keys.add("drover_api_ended", "read", expires_at=datetime.now(UTC))
+        await gateway.http.get("/v1/agents", **shown("drover_api_ended"))
+        gateway.platform.api_keys.revoke(STORED)
+        await gateway.http.get("/v1/agents", **shown())
+        elsewhere = {"anthropic-workspace-id": "wrkspc_b"}
+        await gateway.http.get("/v1/agents", headers=elsewhere)
     told = [(line["status"], line.get("api_key")) for line in lines if line["event"] == "request"]
     own = told[3][1]
     assert told == [
@@ -110,6 +116,9 @@ async def test_the_log_names_a_key_by_its_id_whatever_becomes_of_the_request(
         (429, "apikey_1"),
         (200, own),
         (401, None),
+        (401, "apikey_2"),
+        (401, "apikey_1"),
+        (403, own),
     ]
     assert own.startswith("apikey_")
     for secret in (STORED, KEY, "drover_api_wrong"):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.datastructures import Headers
 
+from chassis.context import DEFAULT_WORKSPACE
 from chassis.errors import DroverError, Reason
 from drover.api.v1.annotations_pb2 import (
     KEY_KIND_API,
@@ -14,7 +15,7 @@ from drover.api.v1.annotations_pb2 import (
     KEY_KIND_UNSPECIFIED,
     KEY_KIND_WORK_ITEM,
 )
-from gateway.auth import ApiKeys, Caller, HostNames, Token, key_file
+from gateway.auth import ApiKeys, Caller, HostNames, Token, check_workspace, key_file
 
 KEYS = ApiKeys(["first", "second"])
 
@@ -127,7 +128,7 @@ def test_two_stored_keys_at_once_are_none() -> None:
 def test_a_key_does_not_open_another_workspace() -> None:
     headers = Headers({"x-api-key": "first", "anthropic-workspace-id": "wrkspc_other"})
     with pytest.raises(DroverError) as refused:
-        KEYS.caller(headers)
+        check_workspace(headers, DEFAULT_WORKSPACE)
     assert refused.value.reason is Reason.PERMISSION_DENIED
 
 

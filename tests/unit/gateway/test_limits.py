@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -79,45 +81,52 @@ def test_workers_and_keys_without_any_limit_are_not_counted(clock: ManualClock) 
     assert Quotas(1, clock).take(Caller("w", b"k", KEY_KIND_WORK_ITEM)) is None
 
 
-def look(guesses: Guesses, peer: str, digest: bytes, outcome: Exception | None = None) -> None:
-    with guesses.watch(peer, digest):
+async def look(
+    guesses: Guesses, peer: str, digest: bytes, outcome: Exception | None = None
+) -> bytes:
+    async def look_up() -> bytes:
         if outcome is not None:
             raise outcome
+        return digest
+
+    return await guesses.find(peer, digest, look_up)
 
 
-def guess(guesses: Guesses, peer: str, digest: bytes = WRONG) -> None:
+async def guess(guesses: Guesses, peer: str, digest: bytes = WRONG) -> None:
     with pytest.raises(UnknownKeyError):
-        look(guesses, peer, digest, UnknownKeyError("not valid"))
+        await look(guesses, peer, digest, UnknownKeyError("not valid"))
 
 
-def refused(guesses: Guesses, peer: str, digest: bytes = WRONG) -> bool:
+async def refused(guesses: Guesses, peer: str, digest: bytes = WRONG) -> bool:
     try:
-        look(guesses, peer, digest, UnknownKeyError("not valid"))
+        await look(guesses, peer, digest, UnknownKeyError("not valid"))
     except DroverError as error:
         return error.reason is Reason.RATE_LIMITED
     return False
 
 
-def test_who_shows_too_many_wrong_keys_waits_and_who_has_one_does_not(clock: ManualClock) -> None:
+async def test_who_shows_too_many_wrong_keys_waits_and_who_has_one_does_not(
+    clock: ManualClock,
+) -> None:
     guesses = Guesses(2, clock)
-    look(guesses, "10.0.0.1", KNOWN)
+    await look(guesses, "10.0.0.1", KNOWN)
     with structlog.testing.capture_logs() as lines:
         for _ in range(2):
-            guess(guesses, "10.0.0.1")
+            await guess(guesses, "10.0.0.1")
         clock.move(30)
-        guess(guesses, "10.0.0.1")
+        await guess(guesses, "10.0.0.1")
     assert [(line["event"], line["peer"]) for line in lines] == [("keys_are_guessed", "10.0.0.1")]
-    assert refused(guesses, "10.0.0.1")
-    look(guesses, "10.0.0.1", KNOWN)
+    assert await refused(guesses, "10.0.0.1")
+    await look(guesses, "10.0.0.1", KNOWN)
     with pytest.raises(DroverError) as new:
-        look(guesses, "10.0.0.1", b"new")
+        await look(guesses, "10.0.0.1", b"new")
     assert new.value.retry_after == pytest.approx(30)
-    guess(guesses, "10.0.0.2")
+    await guess(guesses, "10.0.0.2")
     clock.move(30)
-    look(guesses, "10.0.0.1", b"new")
+    await look(guesses, "10.0.0.1", b"new")
 
 
-def test_what_was_no_guess_costs_nothing(clock: ManualClock) -> None:
+async def test_what_was_no_guess_costs_nothing(clock: ManualClock) -> None:
     guesses = Guesses(1, clock)
     for outcome in (
         DroverError(Reason.UNAVAILABLE, "away"),
@@ -126,17 +135,62 @@ def test_what_was_no_guess_costs_nothing(clock: ManualClock) -> None:
     ):
         for _ in range(3):
             with pytest.raises(type(outcome)):
-                look(guesses, "10.0.0.1", WRONG, outcome)
-    guess(guesses, "10.0.0.1")
-    assert refused(guesses, "10.0.0.1")
+                await look(guesses, "10.0.0.1", WRONG, outcome)
+    await guess(guesses, "10.0.0.1")
+    assert await refused(guesses, "10.0.0.1")
 
 
-def test_a_key_that_is_no_more_is_a_guess_from_then_on(clock: ManualClock) -> None:
+async def test_a_key_that_is_no_more_is_a_guess_from_then_on(clock: ManualClock) -> None:
     guesses = Guesses(1, clock)
-    look(guesses, "10.0.0.1", KNOWN)
-    guess(guesses, "10.0.0.1", KNOWN)
-    guess(guesses, "10.0.0.1", KNOWN)
-    assert refused(guesses, "10.0.0.1", KNOWN)
+    await look(guesses, "10.0.0.1", KNOWN)
+    await guess(guesses, "10.0.0.1", KNOWN)
+    await guess(guesses, "10.0.0.1", KNOWN)
+    assert await refused(guesses, "10.0.0.1", KNOWN)
+
+
+async def all_at_once(
+    guesses: Guesses, digests: list[bytes], outcome: Exception | None = None
+) -> tuple[list[bytes | BaseException], int]:
+    """What comes of keys that are shown while none has been looked up, and how many are at once."""
+    answering, asked = asyncio.Event(), 0
+
+    async def look_up(digest: bytes) -> bytes:
+        nonlocal asked
+        asked += 1
+        await answering.wait()
+        if outcome is not None:
+            raise outcome
+        return digest
+
+    shown = [
+        asyncio.ensure_future(guesses.find("10.0.0.1", one, partial(look_up, one)))
+        for one in digests
+    ]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    at_once = asked
+    answering.set()
+    async with asyncio.timeout(5):
+        return await asyncio.gather(*shown, return_exceptions=True), at_once
+
+
+async def test_keys_that_are_right_are_let_in_however_many_come_at_once(
+    clock: ManualClock,
+) -> None:
+    for digests in ([KNOWN] * 20, [bytes([number]) for number in range(20)]):
+        assert await all_at_once(Guesses(3, clock), digests) == (digests, 3)
+
+
+async def test_of_wrong_keys_that_come_at_once_no_more_are_looked_up_than_may_be_shown(
+    clock: ManualClock,
+) -> None:
+    guesses = Guesses(3, clock)
+    wrong = UnknownKeyError("not valid")
+    found, at_once = await all_at_once(guesses, [WRONG] * 20, wrong)
+    told = [one.reason for one in found if isinstance(one, DroverError)]
+    assert told == [Reason.UNAUTHENTICATED] * 3 + [Reason.RATE_LIMITED] * 17
+    assert at_once == 3
+    assert not guesses._under_way
 
 
 @pytest.mark.parametrize(
@@ -150,9 +204,9 @@ def test_a_key_that_is_no_more_is_a_guess_from_then_on(clock: ManualClock) -> No
         ("", "", True),
     ],
 )
-def test_one_host_is_one_source_whatever_address_of_its_it_uses(
+async def test_one_host_is_one_source_whatever_address_of_its_it_uses(
     clock: ManualClock, first: str, second: str, alike: Any
 ) -> None:
     guesses = Guesses(1, clock)
-    guess(guesses, first)
-    assert refused(guesses, second) is alike
+    await guess(guesses, first)
+    assert await refused(guesses, second) is alike
