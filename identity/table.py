@@ -219,7 +219,7 @@ TABLE: Final[Mapping[str, Mapping[str, AbstractSet[Caller]]]] = {
         "Watch": EVERYONE,
     },
     "grpc.reflection.v1alpha.ServerReflection": {
-        "ServerReflectionInfo": {OPERATOR},
+        "ServerReflectionInfo": EVERYONE,  # the contract is no secret
     },
 }
 """Of every service and method that a process of Drover serves, who may call it."""

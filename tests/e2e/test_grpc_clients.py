@@ -120,37 +120,23 @@ def grpcurl(
     *arguments: str,
     body: Any = None,
     caller: str = "operator",
-    known: Path | None = None,
-    options: tuple[str, ...] = (),
 ) -> str:
-    """Runs the real grpcurl against a service.
-
-    Reflection is the operator's alone: another caller brings what is `known` of the service.
-    """
+    """Runs the real grpcurl against a service."""
     binary = shutil.which("grpcurl", path=str(Path(sys.executable).parent)) or "grpcurl"
     data = [] if body is None else ["-d", json.dumps(body)]
-    if known is not None:
-        data += ["-protoset", str(known)]
     shown = stack.data / "run" / "tls" / caller
     command = [
         binary, "-cacert", shown / "ca.crt", "-cert", shown / "tls.crt", "-key", shown / "tls.key",
         "-authority", name_of(service.partition("-")[0]),
         "-H", f"authorization: Bearer {stack.token}",
-        *data, *options, stack.address(service), *arguments,
+        *data, stack.address(service), *arguments,
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def known_of(stack: Stack, process: str, service: str, folder: Path) -> Path:
-    """What reflection tells the operator of a service, for others."""
-    file = folder / f"{service}.binpb"
-    grpcurl(stack, process, "describe", service, options=("-protoset-out", str(file)))
-    return file
-
-
-def test_grpcurl_runs_the_verbs_by_reflection(stack: Stack, tmp_path: Path) -> None:
+def test_grpcurl_runs_the_verbs_by_reflection(stack: Stack) -> None:
     stack.model.script(text("by grpcurl"))
     with stack.client() as client:
         session = new_session(client)
@@ -168,19 +154,16 @@ def test_grpcurl_runs_the_verbs_by_reflection(stack: Stack, tmp_path: Path) -> N
             body={"session_id": session.id},
         )  # fmt: skip
         assert "by grpcurl" in got
-        known = known_of(stack, "brain-2", "drover.brain.v1.BrainService", tmp_path)
         grpcurl(
             stack, "brain-2", "drover.brain.v1.BrainService/Wake", body={"session_id": session.id},
-            caller="session", known=known,
+            caller="session",
         )  # fmt: skip
-    known = known_of(stack, "hands", "drover.hands.v1.HandsService", tmp_path)
-    as_brain: dict[str, Any] = {"caller": "brain", "known": known}
     grpcurl(
         stack, "hands", "drover.hands.v1.HandsService/Provision", body={"session_id": "grpcurl"},
-        **as_brain,
+        caller="brain",
     )  # fmt: skip
     ran = grpcurl(
-        stack, "hands", "drover.hands.v1.HandsService/Execute", **as_brain,
+        stack, "hands", "drover.hands.v1.HandsService/Execute", caller="brain",
         body={
             "session_id": "grpcurl",
             "call_id": "call_1",
@@ -190,7 +173,7 @@ def test_grpcurl_runs_the_verbs_by_reflection(stack: Stack, tmp_path: Path) -> N
     )  # fmt: skip
     assert "42" in ran
     followed = grpcurl(
-        stack, "hands", "drover.hands.v1.HandsService/Follow", **as_brain,
+        stack, "hands", "drover.hands.v1.HandsService/Follow", caller="brain",
         body={
             "call": {
                 "session_id": "grpcurl",

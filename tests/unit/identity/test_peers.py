@@ -111,7 +111,7 @@ async def test_secret_does_not_stand_for_a_certificate(peers, brain, tmp_path):
         assert code is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_health_is_for_every_certificate_and_reflection_for_the_operators(peers, brain):
+async def test_health_is_for_every_certificate_and_so_is_reflection(peers, brain):
     for caller in ("hands", "gateway", "operator"):
         async with peers(caller).channel(brain.address, "brain") as channel:
             health = health_pb2_grpc.HealthStub(channel)
@@ -121,12 +121,7 @@ async def test_health_is_for_every_certificate_and_reflection_for_the_operators(
                 "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
             )
             call = ask(iter([b"\x3a\x00"]), timeout=SECONDS)  # list_services
-            if caller == "operator":
-                assert b"drover.brain.v1.BrainService" in await call.read()
-            else:
-                with pytest.raises(grpc.aio.AioRpcError) as refused:
-                    await call.read()
-                assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+            assert b"drover.brain.v1.BrainService" in await call.read()
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "10.0.0.1:7000", "[::]:7000", "session:7000"])
