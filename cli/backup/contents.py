@@ -20,13 +20,20 @@ if TYPE_CHECKING:
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 1
-KEYS: Final = ("vault_proxy/keys", "run/token", "run/api_key")
-"""What opens the rest, below the data directory."""
+PRIVATE: Final = 0o700
+PRIVATE_FILE: Final = 0o600
+"""The modes of all that is made."""
+_KEYS: Final = {
+    "vault_proxy/keys": "DROVER_VAULT_KEYS_FILE",
+    "run/token": "DROVER_TOKEN_FILE",
+    "run/api_key": "DROVER_API_KEY_FILE",
+}
 FILES_URL: Final = "DROVER_FILES_URL"
 CHECKPOINTS: Final = "DROVER_HANDS_CHECKPOINTS"
 # What refers to others comes before them: those then have all that it refers to.
 _ORDER: Final = ("session", "hands", "vault_proxy", "registry")
-_FILE: Final = "file://"
+_TOLD_LINES: Final = 3
+_NO_ERROR: Final = "socket ignored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +64,42 @@ def databases(
     return files, dumps
 
 
+def in_order(
+    files: Sequence[ServiceDatabase], dumps: Sequence[Dump]
+) -> list[ServiceDatabase | Dump]:
+    """In which order they are copied."""
+    first: dict[str, ServiceDatabase | Dump] = {one.service: one for one in files}
+    first.update((dump.services[0], dump) for dump in dumps)
+    return [first[service] for service in _ORDER if service in first]
+
+
 def files_directory(environment: Mapping[str, str], data: Path) -> Path | None:
     """Where the bytes of files are; `None` if that is a bucket."""
     url = environment.get(FILES_URL, "").strip()
     if not url:
         return data / "files"
-    return type(data)(url.removeprefix(_FILE)) if url.startswith(_FILE) else None
+    parts = urlsplit(url)
+    return type(data)(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def keys(environment: Mapping[str, str], data: Path) -> dict[str, Path]:
+    """What opens the rest: where each is, by its name in a back-up, below the data directory."""
+    named = {name: environment.get(variable, "").strip() for name, variable in _KEYS.items()}
+    return {name: type(data)(path) if path else data / name for name, path in named.items()}
+
+
+def copy_private(source: Path, to: Path) -> None:
+    """Copies a file for its owner only, like the directories that it needs."""
+    missing = [one for one in to.parents if not one.exists()]
+    for directory in reversed(missing):
+        directory.mkdir(mode=PRIVATE)
+    handle = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+    with source.open("rb") as file, os.fdopen(handle, "wb") as copy:
+        shutil.copyfileobj(file, copy)
 
 
 def run(program: str, *arguments: str | Path, may_end_with: Sequence[int] = (0,)) -> str:
-    """Runs a program, and answers what it prints. Raises `TransferError` with its last words."""
+    """Runs a program, and answers what it prints. Raises `TransferError` with its first words."""
     return _run(program, arguments, {}, may_end_with)
 
 
@@ -99,8 +132,10 @@ def _run(
         check=False,
     )
     if ended.returncode not in may_end_with:
-        said = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
-        raise TransferError(plain(said[-1]))
+        lines = [line for line in map(str.strip, ended.stderr.splitlines()) if line]
+        said = [line for line in lines if not line.endswith(_NO_ERROR)]
+        first = said[:_TOLD_LINES] or [f"{program}: exit code {ended.returncode}"]
+        raise TransferError(plain("; ".join(first)))
     return ended.stdout
 
 

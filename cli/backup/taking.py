@@ -11,8 +11,10 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from cli.backup import contents
+from cli.backup.contents import Dump
 from cli.terminal import Terminal
 from cli.transfer.service import TransferError
 from identity.about import version
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
     from cli.databases import ServiceDatabase
 
-_PRIVATE = 0o700
 _CHANGED = 1  # tar's exit code when files changed while it read them
 
 
@@ -41,7 +42,7 @@ def take(data: Path, to: Path, keys: Path | None) -> None:
         raise TransferError(msg)
     unfinished = to.with_name(f".{to.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True, mode=_PRIVATE)
+    unfinished.mkdir(parents=True, mode=contents.PRIVATE)
     out = Terminal()
     try:
         made: dict[str, str] = {}
@@ -49,9 +50,12 @@ def take(data: Path, to: Path, keys: Path | None) -> None:
         for name, what in _pieces(data, unfinished, left_out):
             made[name] = _digest(unfinished / name)
             out.say(f"{what}: {name}")
-        if not made:
-            msg = f"there is nothing to back up: no stack has run over {data}"
-            raise TransferError(msg)
+        if keys is None:
+            left_out.append("the keys of stored credentials and the secrets: name --keys")
+        elif _copy_keys(data, keys):
+            out.say(f"keys: {keys}")
+        else:
+            left_out.append(f"keys: {data} has none")
         manifest = {
             "drover_backup": contents.FORMAT,
             "version": version(),
@@ -59,13 +63,14 @@ def take(data: Path, to: Path, keys: Path | None) -> None:
             "sha256": made,
             "left_out": left_out,
         }
-        (unfinished / contents.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
-        if keys is not None:
-            _copy_keys(data, keys)
-            out.say(f"keys: {keys}")
-        else:
-            left_out.append("the keys of stored credentials and the secrets: name --keys")
+        written = unfinished / contents.MANIFEST
+        written.write_text(json.dumps(manifest, indent=1) + "\n")
+        written.chmod(contents.PRIVATE_FILE)
         unfinished.rename(to)
+    except BaseException:
+        if keys is not None:
+            shutil.rmtree(keys, ignore_errors=True)
+        raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     for one in left_out:
@@ -74,15 +79,20 @@ def take(data: Path, to: Path, keys: Path | None) -> None:
 
 def _pieces(data: Path, to: Path, left_out: list[str]) -> Iterator[tuple[str, str]]:
     """Writes one file after another; yields its name, and what it has."""
-    files, dumps = contents.databases(os.environ, data)
-    for dump in dumps:
-        schemas = [f"--schema=drover_{service}" for service in dump.services]
-        told = "--format=custom", "--no-owner", "--no-privileges"
-        contents.run_on(dump.address, "pg_dump", *told, *schemas, f"--file={to / dump.name}")
-        yield dump.name, f"database of {', '.join(dump.services)}"
-    for database in files:
-        if database.exists:
+    databases = contents.in_order(*contents.databases(os.environ, data))
+    if not any(isinstance(one, Dump) or one.exists for one in databases):
+        msg = (
+            f"{data} has no databases: name the directory of a stack with --data, or where they "
+            "are with DROVER_DATABASE_URL, as the services have it"
+        )
+        raise TransferError(msg)
+    for database in databases:
+        if isinstance(database, Dump):
+            yield _dump(database, to), f"database of {', '.join(database.services)}"
+        elif database.exists:
             yield _copy_database(database, to), f"database of {database.service}"
+        else:
+            left_out.append(f"the database of {database.service}: {database.shown} is not there")
     directory = contents.files_directory(os.environ, data)
     if directory is None:
         left_out.append("files, which are in a bucket: keep what is deleted there as long as this")
@@ -96,9 +106,16 @@ def _pieces(data: Path, to: Path, left_out: list[str]) -> Iterator[tuple[str, st
         left_out.append("checkpoints of workspaces: keep what is deleted there as long as this")
 
 
+def _dump(dump: Dump, to: Path) -> str:
+    schemas = [f"--schema=drover_{service}" for service in dump.services]
+    told = "--format=custom", "--no-owner", "--no-privileges"
+    contents.run_on(dump.address, "pg_dump", *told, *schemas, f"--file={to / dump.name}")
+    return dump.name
+
+
 def _copy_database(database: ServiceDatabase, to: Path) -> str:
     name = f"{database.service}.db"
-    source = sqlite3.connect(f"file:{database.shown}?mode=rw", uri=True)
+    source = sqlite3.connect(f"file:{quote(database.shown)}?mode=rw", uri=True)
     with closing(source), closing(sqlite3.connect(to / name)) as copy:
         source.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")
@@ -112,14 +129,19 @@ def _pack(directory: Path, to: Path, *options: str) -> str:
     return to.name
 
 
-def _copy_keys(data: Path, keys: Path) -> None:
-    for one in contents.KEYS:
-        if (data / one).is_file():
-            (keys / one).parent.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
-            shutil.copy2(data / one, keys / one)
+def _copy_keys(data: Path, keys: Path) -> bool:
+    """Copies those that there are; whether there are any."""
+    there = {
+        name: place for name, place in contents.keys(os.environ, data).items() if place.is_file()
+    }
+    if there:
+        keys.mkdir(parents=True, mode=contents.PRIVATE)
+    for name, place in there.items():
+        contents.copy_private(place, keys / name)
+    return bool(there)
 
 
 def _digest(path: Path) -> str:
-    path.chmod(0o600)
+    path.chmod(contents.PRIVATE_FILE)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from typer.testing import CliRunner
@@ -33,6 +35,8 @@ class Place:
         (notes.parent / "link").symlink_to("notes")
         if os.geteuid() == 0:
             os.chown(notes, 200_007, 200_007)
+        with closing(sqlite3.connect(self.data / "registry.db")) as database:
+            database.execute("CREATE TABLE numbers (n)")
         (self.data / "vault_proxy").mkdir()
         (self.data / "vault_proxy" / "keys").write_text(SECRET)
         (self.data / "run" / "token").write_text(SECRET)
@@ -69,7 +73,9 @@ def test_what_is_committed_is_in_the_back_up_while_the_database_is_open(place: P
         code, told = place.backup("--keys", place.keys)
         assert code == 0, told
     made = {path.name for path in place.to.iterdir()}
-    assert made == {"manifest.json", "session.db", "files.tar.gz", "hands.tar.gz"}
+    databases = {"registry.db", "session.db"}
+    assert made == {"manifest.json", *databases, "files.tar.gz", "hands.tar.gz"}
+    assert "left out: the database of hands" in told
     assert (place.to.stat().st_mode & 0o077, (place.to / "session.db").stat().st_mode & 0o077) == (
         0,
         0,
@@ -87,6 +93,98 @@ def test_what_is_committed_is_in_the_back_up_while_the_database_is_open(place: P
     assert (notes.parent / "link").is_symlink()
     assert not (new / "hands" / "spares").exists()
     assert (new / "vault_proxy" / "keys").read_text() == SECRET
+    for directory in (place.to, place.keys, new):
+        assert all(path.stat().st_mode & 0o077 == 0 for path in within(directory)), directory
+
+
+def within(directory: Path) -> list[Path]:
+    """What of a back-up or its restoration holds secrets: all but what sandboxes have."""
+    there = [directory, *directory.rglob("*")]
+    return [path for path in there if not {"hands", "files"} & {*path.relative_to(directory).parts}]
+
+
+def test_only_keys_are_taken_from_their_directory(place: Place) -> None:
+    assert place.backup("--keys", place.keys)[0] == 0
+    (place.keys / "registry.db").write_text("another's")
+    place.keys.chmod(0o755)
+    code, told = place.restore("--keys", place.keys)
+    assert code == 0, told
+    assert rows(place.root / "new" / "registry.db") == []
+    assert (place.root / "new").stat().st_mode & 0o077 == 0
+
+
+def test_all_goes_where_the_settings_say_and_nothing_there_is_written_over(place: Place) -> None:
+    files, database = place.root / "my files", place.root / "a?b#c.db"
+    (place.data / "files").rename(files)
+    (place.data / "registry.db").rename(database)
+    (place.data / "vault_proxy" / "keys").rename(place.root / "keys-of-ours")
+    settings = {
+        "DROVER_FILES_URL": f"file://{quote(str(files))}",
+        "DROVER_REGISTRY_DATABASE_URL": f"sqlite:///{database}",
+        "DROVER_VAULT_KEYS_FILE": str(place.root / "keys-of-ours"),
+    }
+    backup = "backup", place.to, "--data", place.data, "--keys", place.keys
+    restore = "restore", place.to, "--data", place.root / "new", "--keys", place.keys
+    code, told = place.run(*backup, **settings)
+    assert code == 0, told
+    assert (place.keys / "vault_proxy" / "keys").read_text() == SECRET
+
+    before = {path: path.read_bytes() for path in place.root.rglob("*") if path.is_file()}
+    code, told = place.run(*restore, **settings)
+    assert (code, "my files is not empty" in told) == (1, True)
+    shutil.rmtree(files)
+    assert "c.db is there already" in place.run(*restore, **settings)[1]
+    database.unlink()
+    (place.root / "keys-of-ours").write_text("others")
+    assert "is another key than the back-up's" in place.run(*restore, **settings)[1]
+    assert not (place.root / "new").exists()
+    (place.root / "keys-of-ours").unlink()
+    code, told = place.run(*restore, **settings)
+    assert code == 0, told
+    assert {path: path.read_bytes() for path in before} == before
+
+    (place.data / "files").mkdir()
+    bucket = settings | {"DROVER_FILES_URL": "s3://bucket/prefix"}
+    assert "DROVER_FILES_URL must name a directory" in place.run(*restore, **bucket)[1]
+
+
+def test_failure_takes_nothing_along_that_was_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = place.root / "registry.db"
+    (place.data / "registry.db").rename(database)
+    (place.data / "session.db").write_bytes(database.read_bytes())
+    code, told = place.run(
+        "backup",
+        place.to,
+        "--data",
+        place.data,
+        DROVER_REGISTRY_DATABASE_URL=f"sqlite:///{place.root}/none",
+    )
+    assert code == 0, told
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "files")
+
+    monkeypatch.setattr(restoring, "_unpack", full)
+    (place.root / "files").mkdir()
+    told = place.run(
+        "restore",
+        place.to,
+        "--data",
+        place.root / "new",
+        DROVER_REGISTRY_DATABASE_URL=f"sqlite:///{database}",
+    )[1]
+    assert "No space left" in told
+    assert not (place.root / "new").exists()
+    assert database.exists()
+
+
+def test_directory_without_any_database_is_no_installation(place: Place) -> None:
+    (place.data / "registry.db").unlink()
+    code, told = place.backup()
+    assert (code, place.to.exists()) == (1, False)
+    assert "has no databases: name the directory of a stack with --data" in told
 
 
 def test_keys_are_left_out_unless_they_are_asked_for(place: Place) -> None:
@@ -138,7 +236,7 @@ def test_wrong_places_are_told(place: Place) -> None:
         "restore", place.to, "--data", place.root / "new", DROVER_DATABASE_URL="postgresql://h/d"
     )[1]
     assert "it has SQLite files: unset DROVER_DATABASE_URL" in told
-    assert "is no directory" in place.restore("--keys", place.keys)[1]
+    assert "has no keys" in place.restore("--keys", place.keys)[1]
 
 
 def test_databases_of_one_server_are_dumped_together_and_others_apart(tmp_path: Path) -> None:
