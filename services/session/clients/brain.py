@@ -8,6 +8,7 @@ import grpc
 import grpc.aio
 
 from chassis.context import CallContext, call_context, current_call
+from chassis.errors import DroverError, Reason
 from chassis.grpc.status import from_rpc_error
 from drover.brain.v1 import brain_service_pb2
 from drover.brain.v1.brain_service_pb2_grpc import BrainServiceStub
@@ -27,6 +28,7 @@ class BrainClient:
         self._channel = channel
         self._stub = BrainServiceStub(channel)
         self._calls = 0
+        self._closed = False
 
     @property
     def address(self) -> str:
@@ -39,7 +41,9 @@ class BrainClient:
         return self._calls > 0
 
     async def wake(self, ref: SessionRef) -> None:
-        """Has it be the session's brain. Raises `DroverError`."""
+        """Has it be the session's brain. Raises `DroverError`: UNAVAILABLE once it is closed."""
+        if self._closed:  # it was there when the brains to ask were listed
+            raise DroverError(Reason.UNAVAILABLE, "a brain is no more")
         request = brain_service_pb2.WakeRequest(session_id=ref.session_id)
         self._calls += 1
         try:
@@ -53,4 +57,5 @@ class BrainClient:
 
     async def close(self) -> None:
         """Ends its calls, and the connection."""
+        self._closed = True
         await self._channel.close(None)

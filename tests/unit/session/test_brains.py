@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import grpc.aio
 import pytest
 
+from chassis.errors import DroverError, Reason
 from services.session.clients.brains import Brains
 from services.session.dispatch import Dispatcher
 from tests.doubles.session_stack import until
@@ -27,6 +29,11 @@ class Channel:
 
     async def close(self, _grace):
         self.closed = True
+
+
+def channel_to_nobody(_address):
+    """gRPC's own, which is never dialled: what a closed one does is its own affair."""
+    return grpc.aio.insecure_channel("127.0.0.1:1")
 
 
 class Names:
@@ -102,6 +109,19 @@ async def test_a_brain_that_leaves_its_name_finishes_what_it_was_woken_for():
     await work
     await brains.look()
     assert names.channels["10.0.0.1:7000"].closed
+
+
+async def test_a_brain_that_went_while_others_were_asked_is_passed_over():
+    names = Names("10.0.0.1", "10.0.0.2")
+    brains = Brains([NAME], channel_to_nobody, look_up=names.look_up)
+    await brains.look()
+    order = [*brains]  # as for a session whose first brain works for minutes
+    names.addresses = ["10.0.0.1"]
+    await brains.look()
+    with pytest.raises(DroverError) as refusal:
+        await order[1].wake(World().ref)
+    assert refusal.value.reason is Reason.UNAVAILABLE
+    await order[0].close()
 
 
 async def test_addresses_alone_are_never_looked_up():
