@@ -86,7 +86,7 @@ CALLS: Final = (
         "/containers/create",
         Kind.CREATE,
         has_body=True,
-        name="drover-[A-Za-z0-9][A-Za-z0-9_.-]{0,127}",
+        name="drover-(hand|spare)_[A-Za-z0-9_-]{1,64}",
     ),
     _call(
         "GET",

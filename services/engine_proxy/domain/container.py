@@ -44,7 +44,7 @@ _KERNELS: Final = ("/proc", "/sys", "/dev")
 _TMPFS: Final = re.compile(
     "rw,(exec|noexec),nosuid,nodev,size=[1-9][0-9]{0,15},mode=[0-7]{4}(,uid=[0-9]+,gid=[0-9]+)?"
 )
-_USER: Final = re.compile(r"([0-9]{1,10}):\1")
+_USER: Final = re.compile(r"(0|[1-9][0-9]{0,9}):\1")  # no other spelling of root
 _LABEL: Final = re.compile(r"drover\.[a-z.]{1,60}")
 _MOST: Final = 128
 _MOST_TEXT: Final = 4096
@@ -124,7 +124,8 @@ _CONFIG: Final[Mapping[str, Check]] = {
     "User": _user,
     "Entrypoint": _texts,
     "Env": _texts,
-    "WorkingDir": _text,
+    # Older runtimes begin at a directory of the host by way of /proc/self/fd (CVE-2024-21626).
+    "WorkingDir": lambda value: value == "/" or _inside(value),
     "Labels": _labels,
     "Healthcheck": _is({"Test": ["NONE"]}),
     "NetworkDisabled": _is(True),
@@ -168,7 +169,7 @@ _HOST_OPTIONAL: Final = frozenset({"CapAdd", "UsernsMode", "MemorySwap", "Init",
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What depends on the installation. `runtime` is the one that may be named, beside none."""
+    """What depends on the installation. `runtime` runs every sandbox: the engine's own if empty."""
 
     places: Places
     runtime: str = ""
@@ -179,9 +180,9 @@ def judged(body: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
     _check(body, _CONFIG, _CONFIG_NEEDED, "")
     host: Mapping[str, Any] = body.get("HostConfig", {})
     _check(host, _HOST, _HOST.keys() - _HOST_OPTIONAL, "HostConfig.")
-    if host.get("Runtime", rules.runtime) not in {"", rules.runtime}:
+    if (runtime := host.get("Runtime", "")) != rules.runtime:
         raise denied(
-            f"the runtime {host['Runtime'][:80]!r} is not the installation's: set "
+            f"the runtime {runtime[:80]!r} is not the installation's, {rules.runtime!r}: set "
             "DROVER_SANDBOX_RUNTIME for the engine proxy as for the hands"
         )
     if host.get("MemorySwap", host["Memory"]) != host["Memory"]:

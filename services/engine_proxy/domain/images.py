@@ -19,11 +19,12 @@ _NONE: Final = "<none>"
 
 
 def is_named(reference: str, patterns: Iterable[str]) -> bool:
-    """Whether the operator's patterns allow a name: one without a tag allows every tag."""
-    name = reference.partition("@")[0]
-    return any(
-        fnmatchcase(name, pattern) or fnmatchcase(_untagged(name), pattern) for pattern in patterns
-    )
+    """Whether the operator's patterns allow a name: one without a tag allows every tag.
+
+    One with a tag allows no digest: the engine takes that, whatever the tag is.
+    """
+    name = _untagged(reference.partition("@")[0])
+    return any(fnmatchcase(one, pattern) for one in (reference, name) for pattern in patterns)
 
 
 def may_be_ours(reference: str) -> bool:

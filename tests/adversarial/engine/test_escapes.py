@@ -42,6 +42,7 @@ ATTACKS: list[tuple[str, str, Any]] = [
     ("GET", "http://engine/v1.41/networks", None),
     ("POST", "/v1.41/containers/create", sandbox()),
     ("POST", "/v1.41/containers/create?name=postgres", sandbox()),
+    ("POST", "/v1.41/containers/create?name=drover-brain-3", sandbox()),
     ("POST", f"{CREATE}&platform=linux", sandbox()),
     ("POST", f"{CREATE}&name=other", sandbox()),
     ("POST", CREATE, sandbox(Privileged=True)),

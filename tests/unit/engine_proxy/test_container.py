@@ -12,7 +12,7 @@ from services.engine_proxy.domain.places import Places, Volume
 from tests.doubles.engine_peer import PLACE, mount, sandbox
 
 PLACES = Places((), Volume("hands", PLACE))
-RULES = Rules(PLACES, "runsc")
+RULES = Rules(PLACES)
 
 
 def test_sandbox_is_passed_on_with_the_proxys_label_and_else_as_it_is() -> None:
@@ -125,7 +125,10 @@ def test_what_makes_it_a_sandbox_must_be_said(key: str) -> None:
         {"User": "0:999"},
         {"User": "200001:0"},
         {"User": "0:0"},
+        {"User": "00:00"},
         {"User": ""},
+        {"WorkingDir": "/proc/self/fd/8"},
+        {"WorkingDir": "/workspace/../proc"},
         {"Healthcheck": {"Test": ["CMD", "x"]}},
         {"NetworkDisabled": False},
         {"Tty": True},
@@ -153,9 +156,11 @@ def test_what_installs_packages_writes_to_nothing_of_the_hosts() -> None:
 
 
 def test_runtime_is_the_installations() -> None:
-    assert judged(sandbox(Runtime="runsc"), RULES)["HostConfig"]["Runtime"] == "runsc"
-    with pytest.raises(DroverError, match="set DROVER_SANDBOX_RUNTIME for the engine proxy"):
-        judged(sandbox(Runtime="runsc"), Rules(PLACES))
+    runsc = Rules(PLACES, "runsc")
+    assert judged(sandbox(Runtime="runsc"), runsc)["HostConfig"]["Runtime"] == "runsc"
+    for body, rules in ((sandbox(Runtime="runsc"), RULES), (sandbox(), runsc)):
+        with pytest.raises(DroverError, match="set DROVER_SANDBOX_RUNTIME for the engine proxy"):
+            judged(body, rules)
 
 
 @pytest.mark.parametrize(

@@ -76,12 +76,15 @@ def test_engine_is_told_of_only_as_far_as_sandboxes_go() -> None:
 
 
 def test_names_of_images_are_the_operators_with_any_tag_or_one() -> None:
-    patterns = ("drover/*", "team/box", "team/pinned:3", "host:5000/x")
+    fixed = f"team/fixed@{DIGEST}"
+    patterns = ("drover/*", "team/box", "team/pinned:3", "host:5000/x", fixed)
     for name in ("drover/sandbox", "drover/sandbox:2", "team/box:9", f"team/box@{DIGEST}"):
         assert images.is_named(name, patterns), name
-    for name in ("team/pinned:3", "host:5000/x:1"):
+    for name in ("team/pinned:3", "host:5000/x:1", fixed):
         assert images.is_named(name, patterns), name
     for name in ("postgres", "team/box2", "team/pinned", "team/pinned:4", "x/drover/y", DIGEST):
+        assert not images.is_named(name, patterns), name
+    for name in (f"team/pinned:3@{DIGEST}", "team/fixed", "team/fixed@sha256:1"):
         assert not images.is_named(name, patterns), name
 
 
