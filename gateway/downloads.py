@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -19,12 +20,15 @@ from gateway.uploads.disposition import OCTETS, attachment, safe_type
 from gateway.wire import WIRE
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Coroutine
+
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
     from gateway.room import Room
     from gateway.transcode.routes import Route
     from gateway.transfer import Download, Receiving
+    from gateway.watch import Watches
     from gateway.wire import Wire
 
 ZIP: Final = "application/zip"
@@ -78,13 +82,17 @@ def content_of(route: Route) -> Content:
 class DownloadEndpoint:
     """Serves one download, while there is `room` for it.
 
-    A reader that takes less than some 64 KiB in `stall_seconds` is given up.
+    A reader that takes less than some 64 KiB in `stall_seconds` is given up, and so is one whose
+    key has ended.
     """
 
-    def __init__(self, route: Route, call: Download, room: Room, stall_seconds: float) -> None:
+    def __init__(
+        self, route: Route, call: Download, room: Room, watches: Watches, stall_seconds: float
+    ) -> None:
         self._route = route
         self._call = call
         self._room = room
+        self._watches = watches
         self._stall_seconds = stall_seconds
         self._headers = content_of(route).headers
 
@@ -100,7 +108,8 @@ class DownloadEndpoint:
             receiving.cancel()
             self._room.leave()
             raise
-        return FileResponse(headers, receiving, self._room, self._stall_seconds)
+        watched = partial(self._watches.outlast, request.state.caller)
+        return FileResponse(headers, receiving, self._room, watched, self._stall_seconds)
 
 
 class FileResponse:
@@ -110,11 +119,17 @@ class FileResponse:
     """
 
     def __init__(
-        self, headers: Mapping[str, str], receiving: Receiving, room: Room, stall_seconds: float
+        self,
+        headers: Mapping[str, str],
+        receiving: Receiving,
+        room: Room,
+        watched: Callable[[Coroutine[Any, Any, bytes]], Awaitable[bytes]],
+        stall_seconds: float,
     ) -> None:
         self._headers = {**headers, **_INERT}
         self._receiving = receiving
         self._room = room
+        self._watched = watched
         self._stall_seconds = stall_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,7 +138,9 @@ class FileResponse:
         head = [(name.encode(), value.encode()) for name, value in self._headers.items()]
         try:
             await send({"type": "http.response.start", "status": 200, "headers": head})
-            last = b"" if scope["method"] == "HEAD" else await self._write(wire, send)
+            last = b""
+            if scope["method"] != "HEAD":
+                last = await self._watched(self._write(wire, send))
             await self._send(send, last, more=False)
         except (DroverError, _CutError) as error:
             if not wire.is_closed:

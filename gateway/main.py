@@ -79,6 +79,7 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
         Workers.of(upstream),
         Guesses(settings.failed_keys_per_minute, clock),
     )
+    watches = Watches(tasks, access, settings.recheck_seconds, settings.resume_seconds, clock)
     fanout = Fanout(tasks, settings.keepalive_seconds, clock)
     streams = StreamEndpoints(
         contract.encoders,
@@ -87,7 +88,7 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
         resumption=Resumption(settings.resume_seconds),
         open_seconds=settings.request_seconds,
         open_streams=traffic.open,
-        watches=Watches(tasks, access, settings.recheck_seconds, settings.resume_seconds, clock),
+        watches=watches,
         clock=clock,
         ids=new_id,
     )
@@ -101,15 +102,19 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
             return streams.endpoint(route, upstream.stream(method))
         if route.kind is Kind.DOWNLOAD:
             return DownloadEndpoint(
-                route, upstream.download(method), downloads, settings.stall_seconds
+                route, upstream.download(method), downloads, watches, settings.stall_seconds
             )
         encoder, most = contract.encoders.of(route.answer), settings.max_body_bytes
         if (form := route.form) is not None:
             bounds = _skill(settings) if form.many else Bounds(settings.max_file_bytes)
             upload = upstream.upload(method)
-            return UploadEndpoint(route, form, upload, encoder, bounds, room=uploads)
+            return UploadEndpoint(
+                route, form, upload, encoder, bounds, room=uploads, watches=watches
+            )
         call = upstream.unary(method)
-        return UnaryEndpoint(route, call, encoder, most, keys=keys, areas=areas, clock=clock)
+        return UnaryEndpoint(
+            route, call, encoder, most, keys=keys, areas=areas, watches=watches, clock=clock
+        )
 
     router: Router[Served] = Router()
     processes = Processes(addresses(settings), peers.channel, clock)

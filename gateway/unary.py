@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gateway.transcode.encode import ObjectEncoder
     from gateway.transcode.routes import Route
     from gateway.upstream import Unary
+    from gateway.watch import Watches
 
 
 class UnaryEndpoint:
@@ -41,6 +42,7 @@ class UnaryEndpoint:
         *,
         keys: RequestKeys,
         areas: Collection[str],
+        watches: Watches,
         clock: Clock,
     ) -> None:
         self._route = route
@@ -48,6 +50,7 @@ class UnaryEndpoint:
         self._encoder = encoder
         self._max_body = max_body
         self._keys = keys
+        self._watches = watches
         self._clock = clock
         self._sign = signer(route.method.input_type)
         self._prepare = scopes.preparing(route.method.input_type, areas)
@@ -56,7 +59,11 @@ class UnaryEndpoint:
         """The answer. Raises `DroverError`."""
         route, received_at = self._route, self._clock.now()
         caller: Caller = request.state.caller
-        body = b"" if route.verb == "GET" else await read_body(request, self._max_body)
+        body = b""
+        if route.verb != "GET":
+            began = self._clock.monotonic()
+            body = await read_body(request, self._max_body)
+            await self._watches.confirm(caller, began)
         key = None
         if route.changes:
             key = self._keys.of(caller, request, body, received_at)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gateway.transcode.form import Form
     from gateway.transcode.routes import Route
     from gateway.transfer import Sending, Upload
+    from gateway.watch import Watches
 
 _FORM_BYTES: Final = 4 * 1024 * 1024
 """What a form may have beside the bytes of its files."""
@@ -49,7 +50,8 @@ class Bounds:
 class UploadEndpoint:
     """Serves one upload, while there is `room` for it: each piece goes on before the next is read.
 
-    What is refused, broken off or not sent in time leaves nothing: the RPC is cancelled.
+    What is refused, broken off, not sent in time or not before its key has ended leaves nothing:
+    the RPC is cancelled.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class UploadEndpoint:
         bounds: Bounds,
         *,
         room: Room,
+        watches: Watches,
     ) -> None:
         self._route = route
         self._form = form
@@ -68,11 +71,12 @@ class UploadEndpoint:
         self._encoder = encoder
         self._bounds = bounds
         self._room = room
+        self._watches = watches
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Response:
         """The answer. Raises `DroverError`."""
         with self._room:
-            return await self._serve(request, path)
+            return await self._watches.outlast(request.state.caller, self._serve(request, path))
 
     async def _serve(self, request: Request, path: Mapping[str, str]) -> Response:
         sending: Sending | None = None

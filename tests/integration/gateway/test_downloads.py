@@ -19,7 +19,9 @@ MIB = 1024 * 1024
 CONTENT = "/v1/files/file_1/content"
 
 
-async def begin(gateway: Gateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def begin(
+    gateway: Gateway, key: str = KEY
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A download that has begun, of whose content next to nothing is taken."""
     host, port = gateway.url.removeprefix("http://").split(":")
     small = socket.socket()
@@ -27,7 +29,7 @@ async def begin(gateway: Gateway) -> tuple[asyncio.StreamReader, asyncio.StreamW
     small.setblocking(False)
     await asyncio.get_running_loop().sock_connect(small, (host, int(port)))
     reader, writer = await asyncio.open_connection(sock=small, limit=1024)
-    head = f"GET {CONTENT} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {KEY}\r\n\r\n"
+    head = f"GET {CONTENT} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {key}\r\n\r\n"
     writer.write(head.encode())
     assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
     return reader, writer

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from starlette.requests import Request
 
 from chassis.errors import DroverError, Reason
 from drover.file.v1.file_service_pb2 import UploadFileRequest, UploadFileResponse
+from gateway.auth import Caller
 from gateway.room import Room
 from gateway.services import SERVED
 from gateway.transcode.routes import Contract, Kind
@@ -75,15 +77,15 @@ class Client:
     def request(self) -> Request:
         headers = [(b"content-type", b"multipart/form-data; boundary=b")]
         scope = {"type": "http", "method": "POST", "headers": headers, "query_string": b""}
-        return Request(scope, self.receive)
+        return Request({**scope, "state": {"caller": Caller("w", b"k")}}, self.receive)
 
 
 def endpoint(taking: Any, *, idle_seconds: float = 30.0) -> UploadEndpoint:
     assert ROUTE.form is not None
     encoder = CONTRACT.encoders.of(ROUTE.answer)
-    return UploadEndpoint(
-        ROUTE, ROUTE.form, taking, encoder, Bounds(1_000_000, idle_seconds), room=Room(1)
-    )
+    bounds, watches = Bounds(1_000_000, idle_seconds), Mock()
+    watches.outlast = lambda _, work: work
+    return UploadEndpoint(ROUTE, ROUTE.form, taking, encoder, bounds, room=Room(1), watches=watches)
 
 
 async def test_nothing_more_is_read_of_a_client_while_the_service_takes_nothing() -> None:
