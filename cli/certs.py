@@ -21,8 +21,10 @@ app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The operator's directory of them.")]
-Days = Annotated[int, typer.Option(min=1, help="Days that a certificate is valid.")]
 _DAYS: Final = 365
+_MOST_DAYS: Final = 3650
+"""An authority's, which no certificate outlives."""
+Days = Annotated[int, typer.Option(min=1, max=_MOST_DAYS, help="Days that a certificate is valid.")]
 _RESTART: Final = "Restart every process, one after another"
 
 
@@ -73,7 +75,8 @@ def renew(
     folder: Folder,
     *,
     within: Annotated[
-        int, typer.Option(min=0, metavar="DAYS", help="Those that end in so many days.")
+        int,
+        typer.Option(min=0, max=_MOST_DAYS, metavar="DAYS", help="Those that end in so many days."),
     ] = 60,
     every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     days: Days = _DAYS,

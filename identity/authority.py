@@ -103,12 +103,15 @@ class Authority:
 
 
 def place(directory: Path, authorities: bytes, issued: Issued) -> None:
-    """Puts a process's three files into its directory, where only this user reads them."""
+    """Puts a process's three files into its directory, where only this user reads them.
+
+    The certificate is last: where it is, so is the rest.
+    """
     for made in (directory.parent, directory):
         made.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_private(directory / AUTHORITIES, authorities)
     write_private(directory / KEY, issued.key)
     write_private(directory / CERTIFICATE, issued.certificate)
-    write_private(directory / AUTHORITIES, authorities)
 
 
 def _builder(

@@ -102,12 +102,13 @@ class Folder:
         with self._alone():
             if not (self._ca / f"{_CURRENT}.crt").exists():
                 self._keep(_CURRENT, Authority.make(now, AUTHORITY_DAYS))
-            lacking = [one for one in Caller if not (self.root / one / CERTIFICATE).exists()]
+            lacking = [caller for caller in Caller if not self._is_whole(caller)]
             self._issue(lacking, now, days)
         return lacking
 
     def renew(self, now: datetime, within: timedelta | None, days: int = DAYS) -> list[Caller]:
         """New certificates for those whose own ends `within` so long; `None` is for all."""
+        self._certificate(self._ca / f"{_CURRENT}.crt")  # there must be one that signs
         with self._alone():
             until = None if within is None else now + within
             chosen = [caller for caller in Caller if self._ends_by(caller, until)]
@@ -116,11 +117,11 @@ class Folder:
 
     def trust_next(self, now: datetime) -> None:
         """First step of a rotation: all are given a second authority to trust."""
-        if self.rotation is Rotation.SIGNED:
-            raise FolderError("a rotation is under way: go on with --step retire")
+        self._certificate(self._ca / f"{_CURRENT}.crt")  # there must be one to be replaced
         with self._alone():
+            if self.rotation is Rotation.SIGNED:
+                raise FolderError("a rotation is under way: go on with --step retire")
             if self.rotation is Rotation.NONE:
-                self._authority(_CURRENT)  # there must be one to be replaced
                 self._keep(_NEXT, Authority.make(now, AUTHORITY_DAYS))
             self._trust(self._trusted())
 
@@ -135,8 +136,11 @@ class Folder:
                     before = (self._ca / f"{_CURRENT}.crt").read_bytes()
                     write_private(self._ca / f"{_PREVIOUS}.crt", before)
                 self._keep(_CURRENT, following)
-                for name in (f"{_NEXT}.key", f"{_NEXT}.crt"):
+                # The certificate first: as long as it is there this is done again, with the key.
+                for name in (f"{_NEXT}.crt", f"{_NEXT}.key"):
                     (self._ca / name).unlink()
+            else:  # one that broke off has left no more than this
+                (self._ca / f"{_NEXT}.key").unlink(missing_ok=True)
             self._issue(Caller, now, days)
 
     def retire_previous(self) -> None:
@@ -164,6 +168,9 @@ class Folder:
 
     def _issue(self, callers: Iterable[Caller], now: datetime, days: int) -> None:
         authority, trusted = self._authority(_CURRENT), self._trusted()
+        if authority.certificate.not_valid_after_utc <= now:
+            msg = f"the authority in {self._ca} has expired: replace it, with `drover certs rotate`"
+            raise FolderError(msg)
         for caller in callers:
             place(self.root / caller, trusted, authority.issue(caller, now, days))
 
@@ -202,10 +209,13 @@ class Folder:
             raise FolderError(f"{file} holds no certificate in PEM") from error
 
     def _ends_by(self, caller: Caller, until: datetime | None) -> bool:
-        file = self.root / caller / CERTIFICATE
-        if until is None or not file.exists() or not (self.root / caller / KEY).exists():
+        if until is None or not self._is_whole(caller):
             return True
+        file = self.root / caller / CERTIFICATE
         return self._certificate(file).not_valid_after_utc <= until
+
+    def _is_whole(self, caller: Caller) -> bool:
+        return all((self.root / caller / name).exists() for name in (AUTHORITIES, KEY, CERTIFICATE))
 
 
 def _shown(name: str, one: x509.Certificate, authority: x509.Certificate) -> Shown:

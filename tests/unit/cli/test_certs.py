@@ -58,3 +58,10 @@ def test_directory_without_certificates_says_how_there_are_some(tmp_path):
     for command in (("show",), ("renew", "--all"), ("rotate", "--step", "trust")):
         told = certs(command[0], tmp_path / "none", *command[1:], code=1)
         assert "drover certs create" in told
+
+
+@pytest.mark.parametrize(
+    "asked", [("create", "--days", "99999999"), ("renew", "--within", "99999999999")]
+)
+def test_time_that_no_calendar_has_is_refused(tmp_path, asked):
+    assert "3650" in certs(asked[0], tmp_path, *asked[1:], code=2)

@@ -78,9 +78,10 @@ def test_what_is_there_is_never_made_over(folder):
     assert held(folder) == before
 
 
-def test_only_what_is_missing_is_made(folder):
+@pytest.mark.parametrize("name", ["ca.crt", "tls.crt", "tls.key"])
+def test_only_what_is_missing_is_made(folder, name):
     before = held(folder)
-    (folder.root / "hands" / "tls.crt").unlink()
+    (folder.root / "hands" / name).unlink()
     assert folder.create(NOW, if_missing=True) == [Caller.HANDS]
     after = held(folder)
     assert {one for one in Caller if after[one] != before[one]} == {Caller.HANDS}
@@ -101,6 +102,46 @@ def test_nothing_is_signed_without_the_authoritys_key(folder):
     (folder.root / "ca" / "ca.key").unlink()
     with pytest.raises(FolderError, match=r"ca\.key, without which nothing is signed: put it back"):
         folder.renew(NOW, None)
+
+
+def test_authority_that_has_expired_signs_nothing_and_is_replaced(folder):
+    then = NOW + timedelta(days=3651)
+    with pytest.raises(FolderError, match="drover certs rotate"):
+        folder.renew(then, None)
+    folder.trust_next(then)
+    folder.sign_by_next(then)
+    assert Credentials.read(folder.root / "brain", "brain", then)
+
+
+def test_what_is_asked_of_a_directory_that_is_none_leaves_nothing_there(tmp_path):
+    folder = Folder(tmp_path / "mistyped")
+    for ask in (lambda: folder.renew(NOW, None), lambda: folder.trust_next(NOW)):
+        with pytest.raises(FolderError, match="drover certs create"):
+            ask()
+    assert not folder.root.exists()
+
+
+@pytest.mark.parametrize("crash", range(2))
+def test_rotation_that_broke_off_while_it_cleaned_up_is_gone_on_with(folder, monkeypatch, crash):
+    folder.trust_next(NOW)
+    left, unlink = crash, Path.unlink
+
+    def failing(path, *args, **options):
+        nonlocal left
+        left -= path.name.startswith("next.")
+        if left == -1:
+            raise OSError(5, "Input/output error", str(path))
+        unlink(path, *args, **options)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "unlink", failing)
+        with pytest.raises(OSError, match="Input/output"):
+            folder.sign_by_next(NOW)
+    folder.sign_by_next(NOW)
+    folder.retire_previous()
+    assert {file.name for file in (folder.root / "ca").iterdir()} == {"ca.crt", "ca.key", "lock"}
+    for caller in Caller:
+        assert Credentials.read(folder.root / caller, caller, NOW)
 
 
 def test_processes_of_every_two_steps_in_a_row_take_each_other(folder, tmp_path):
