@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 AUTHORITIES, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
 """The files of a process's directory."""
 
-_SAN: Final = "x509_subject_alternative_name"
+_SAN, _DNS = "x509_subject_alternative_name", "peer_dns"
+"""As gRPC calls all the names of a certificate, of whatever kind, and those that are DNS names."""
 _DEPTH: Final = 4
 """Certificates from a process's own to its authority's, at most."""
 _MAKE: Final = "make certificates with `drover certs create`"
@@ -94,8 +95,9 @@ class Credentials:
 
         gRPC has verified the certificate that the peer's names are of.
         """
-        names = [name.decode("utf-8", "replace") for name in context.auth_context().get(_SAN, ())]
-        caller = caller_of(names[0]) if len(names) == 1 else None
+        shown = context.auth_context()
+        names = [name.decode("utf-8", "replace") for name in shown.get(_DNS, ())]
+        caller = caller_of(names[0]) if len(names) == 1 == len(shown.get(_SAN, ())) else None
         if caller is not None and may_call(caller, method):
             return ""
         return f"{caller or 'a stranger'} may not call {method.removeprefix('/')}"
@@ -167,11 +169,11 @@ def _matching(own: x509.Certificate, key: bytes, directory: Path) -> None:
 def _named(own: x509.Certificate, caller: Caller, place: Path) -> None:
     try:
         names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        shown = [str(one.value) for one in names]
+        shown = [str(one.value) if isinstance(one, x509.DNSName) else str(one) for one in names]
+        if [*names] == [x509.DNSName(name_of(caller))]:
+            return
     except x509.ExtensionNotFound:
         shown = []
-    if shown == [name_of(caller)]:
-        return
     msg = (
         f"{place} is the certificate of {', '.join(shown) or 'nobody'}, and this process is "
         f"{name_of(caller)}: DROVER_TLS_DIR names another one's directory"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
+from cryptography import x509
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
@@ -23,6 +26,7 @@ from drover.brain.v1.brain_service_pb2_grpc import (
     add_BrainServiceServicer_to_server,
 )
 from identity.authority import Authority, place
+from identity.names import name_of
 from identity.peers import Peers
 from identity.settings import PeerSettings
 from tests.unit.identity.conftest import NOW
@@ -85,6 +89,41 @@ async def test_caller_that_the_table_has_not_is_told_who_may_not_call_what(peers
     assert await woken(peers("gateway"), brain.address) == (
         grpc.StatusCode.PERMISSION_DENIED,
         "gateway may not call drover.brain.v1.BrainService/Wake",
+    )
+
+
+@pytest.fixture(
+    params=[
+        [x509.UniformResourceIdentifier(name_of("session"))],
+        [x509.RFC822Name(name_of("session"))],
+        [x509.DNSName(name_of("session")), x509.DNSName(name_of("brain"))],
+        [x509.DNSName(name_of("session")), x509.IPAddress(ip_address("127.0.0.1"))],
+        [x509.DNSName("*.drover.internal")],
+        [x509.DNSName("session.drover.internal.example")],
+    ]
+)
+def odd(
+    request: pytest.FixtureRequest, authority: Authority, tmp_path: Path, monkeypatch: Any
+) -> Path:
+    """A certificate of the authority's that has other names than a caller's one."""
+    names = x509.SubjectAlternativeName(request.param)
+    with monkeypatch.context() as making:
+        making.setattr("identity.authority.x509.SubjectAlternativeName", lambda _own: names)
+        place(tmp_path / "odd", authority.pem, authority.issue("session", NOW))
+    return tmp_path / "odd"
+
+
+async def test_caller_whose_certificate_says_more_or_something_else_is_a_stranger(
+    peers, brain, odd
+):
+    with pytest.raises(CannotStartError, match=r"this process is session\.drover\.internal"):
+        peers("session", odd)
+    files = {"chain": "tls.crt", "key": "tls.key"}
+    shown = {part: (odd / name).read_bytes() for part, name in files.items()}
+    own = peers("session")
+    assert await woken(Peers(own.token, replace(own.tls, **shown)), brain.address) == (
+        grpc.StatusCode.PERMISSION_DENIED,
+        "a stranger may not call drover.brain.v1.BrainService/Wake",
     )
 
 
