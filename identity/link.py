@@ -65,6 +65,8 @@ class Link(asyncio.Protocol):
         self._shake()
 
     def data_received(self, data: bytes) -> None:  # noqa: D102
+        if self._heard_all:
+            return  # nothing follows an end, and nobody would read it
         self._incoming.write(data)
         if self._inner is None:
             self._shake()
@@ -112,9 +114,8 @@ class Link(asyncio.Protocol):
         self._flush()
 
     def read_on(self) -> None:
-        """Goes on to read."""
-        self.paused = False
-        if self.transport is not None and not self.transport.is_closing():
+        """Goes on to read, unless that was taken back meanwhile."""
+        if not self.paused and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
             self._read()
 
@@ -161,6 +162,8 @@ class Link(asyncio.Protocol):
         if self._inner is None or self.paused:
             return
         self._take_in()
+        if self._inner is None:
+            return  # what came last was no TLS
         if self._early:
             data, self._early = bytes(self._early), bytearray()
             self._inner.data_received(data)
@@ -211,8 +214,8 @@ class _Transport(asyncio.Transport):
             self._below.pause_reading()
 
     def resume_reading(self) -> None:
-        asyncio.get_running_loop().call_soon(self._link.read_on)
         self._link.paused = False
+        asyncio.get_running_loop().call_soon(self._link.read_on)
 
     def is_closing(self) -> bool:
         return self._below.is_closing()
@@ -265,5 +268,5 @@ def below(
 
 
 def _name(certificate: Any) -> str:  # noqa: ANN401  # as the library describes it
-    names = [value for _, value in (certificate or {}).get("subjectAltName", ())]
-    return names[0] if len(names) == 1 else ""
+    names = (certificate or {}).get("subjectAltName", ())
+    return names[0][1] if len(names) == 1 and names[0][0] == "DNS" else ""

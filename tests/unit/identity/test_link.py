@@ -151,6 +151,49 @@ async def test_who_reads_nothing_is_brought_nothing(hands, proxy):
         assert len(end.got) == 100_000 + len("; that was all")
 
 
+async def test_pause_right_after_reading_went_on_holds(hands, proxy):
+    async with serving(below(proxy, HANDS, Echo)) as port:
+        end = await dialled(port, hands)
+        end.transport.pause_reading()
+        end.transport.write(b"z" * 1000)
+        end.transport.write_eof()
+        end.transport.resume_reading()
+        end.transport.pause_reading()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await end.ended.wait()
+        assert not end.got
+        end.transport.resume_reading()
+        await soon(end.ended)
+        assert len(end.got) == 1000 + len("; that was all")
+
+
+async def test_what_is_no_tls_behind_something_that_is_ends_the_connection_alone(hands, proxy):
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+    async with serving(below(proxy, HANDS, Recorder)) as port:
+        end = await dialled(port, hands)
+        server = await other(end)
+        link = end.transport._link
+        link._tls.write(b"good")
+        link.transport.write(link._outgoing.read() + b"\x17\x03\x03\x00\x05never")
+        await soon(server.gone)
+    assert isinstance(server.lost[0], ssl.SSLError)
+    assert len(server.lost) == 1
+    assert faults == []
+
+
+async def test_nothing_is_kept_of_what_follows_an_end(hands, proxy):
+    async with serving(below(proxy, HANDS, Recorder)) as port:
+        end = await dialled(port, hands)
+        server = await other(end)
+        end.transport.write_eof()
+        await soon(server.ended)
+        link = server.transport._link
+        link.data_received(b"junk" * 1000)
+        assert link._incoming.pending == 0
+
+
 async def test_connection_that_is_cut_off_is_no_end(hands, proxy):
     async with serving(below(proxy, HANDS, Recorder)) as port:
         end = await dialled(port, hands)
