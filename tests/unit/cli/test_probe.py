@@ -48,6 +48,14 @@ async def test_process_is_asked_with_its_own_certificate_and_without_the_secret(
     assert "UNAVAILABLE" in await asked(server.address, None)
 
 
+async def test_process_is_asked_past_the_proxy_for_the_outside_world(
+    server, certificates, monkeypatch
+):
+    for name in ("grpc_proxy", "http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert await asked(server.address, certificates / "vault_proxy") == ""
+
+
 async def test_process_that_is_about_to_go_does_not_serve(server, certificates):
     await server.report(serving=False)
     told = await asked(server.address, certificates / "vault_proxy")
