@@ -137,10 +137,11 @@ async def _warm_up(model: AnthropicModelClient) -> None:
 def main() -> None:
     """Runs a brain until it is told to stop."""
     settings = lifecycle.configured(BrainSettings, service="brain")
-    name = settings.brain_name
+    # Traces are looked for by a name that stays, though every container has another.
+    named = "brain_name" in settings.model_fields_set
     lifecycle.run(
         partial(build, settings),
-        service=name,
+        service=settings.brain_name if named else "brain",
         log_level=settings.log_level,
         stop_seconds=settings.stop_seconds,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 from pydantic import Field
@@ -19,7 +20,11 @@ class BrainSettings(PeerSettings):
         " bedrock, bedrock_mantle, aws, vertex, google_cloud or foundry.",
     )
 
-    brain_name: str = Field(default="brain", description="Names this brain in logs and leases.")
+    brain_name: str = Field(
+        default_factory=lambda: f"brain-{socket.gethostname()}",
+        description="Names this brain in leases and to operators; default brain-HOST, the host's "
+        "name, which tells containers apart.",
+    )
     max_sessions: int = Field(
         default=512, ge=1, description="Sessions that one brain works on at a time."
     )

@@ -8,6 +8,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
+from chassis.errors import CannotStartError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -18,7 +20,7 @@ _PAUSE: Final = 0.05
 async def hold(path: Path) -> int:
     """Holds a directory for this process; the descriptor's end gives it back.
 
-    Raises `RuntimeError` when another process holds it.
+    Raises `CannotStartError` when another process holds it.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _SECONDS
@@ -28,8 +30,11 @@ async def hold(path: Path) -> int:
         except BlockingIOError as error:
             if time.monotonic() >= deadline:
                 os.close(fd)
-                msg = f"another hands service is at work in {path.parent}"
-                raise RuntimeError(msg) from error
+                msg = (
+                    f"another hands service is at work in {path.parent}: give each a directory of "
+                    "its own (DROVER_DATA_DIR), in containers a volume (HANDS_VOLUME)"
+                )
+                raise CannotStartError(msg) from error
             await asyncio.sleep(_PAUSE)  # one that was told to stop may still be at it
         else:
             return fd

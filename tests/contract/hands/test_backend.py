@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chassis.errors import CannotStartError
 from drover.hands.v1.hands_service_pb2 import VERDICT_OUTCOME_UNKNOWN
 from tests.doubles.hands_stack import HandsStack, Sandboxes, hands_stack, running
 from tests.doubles.hands_waiting import eventually
@@ -110,7 +111,7 @@ async def test_second_service_in_the_same_place_touches_nothing(
 ) -> None:
     monkeypatch.setattr("services.hands.backends.lock._SECONDS", 0)
     await hands.bash("x=1")
-    with pytest.raises(RuntimeError, match="another hands service"):
+    with pytest.raises(CannotStartError, match="another hands service"):
         async with sandboxes.stack(tmp_path):
             pytest.fail("it was let in")
     assert await hands.bash("echo x=$x") == "x=1"
