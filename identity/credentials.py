@@ -97,7 +97,8 @@ class Credentials:
         """
         shown = context.auth_context()
         names = [name.decode("utf-8", "replace") for name in shown.get(_DNS, ())]
-        caller = caller_of(names[0]) if len(names) == 1 == len(shown.get(_SAN, ())) else None
+        has_one = len(names) == len([*shown.get(_SAN, ())]) == 1
+        caller = caller_of(names[0]) if has_one else None
         if caller is not None and may_call(caller, method):
             return ""
         return f"{caller or 'a stranger'} may not call {method.removeprefix('/')}"

@@ -107,7 +107,9 @@ class Link(asyncio.Protocol):
         """Says that no more will be sent."""
         if self._said_all or self.transport is None:
             return
-        self._take_in()  # what waits to be read must not be in the way of the farewell
+        # What waits to be read must not be in the way of the farewell.
+        if not self._take_in():
+            return
         self._said_all = True
         with contextlib.suppress(ssl.SSLError):  # the peer may go on: nobody waits for its own
             self._tls.unwrap()
@@ -142,10 +144,10 @@ class Link(asyncio.Protocol):
         self._made(self._inner)
         self._read()
 
-    def _take_in(self) -> None:
-        """Decrypts all that has come in."""
+    def _take_in(self) -> bool:
+        """Decrypts all that has come in; false if the connection is over because of that."""
         if self._heard_all:
-            return
+            return True
         try:
             while piece := self._tls.read(_PIECE):
                 self._early += piece
@@ -154,16 +156,17 @@ class Link(asyncio.Protocol):
             pass
         except ssl.SSLZeroReturnError:
             self._heard_all = True
-        except ssl.SSLError as error:
+        except ssl.SSLError as error:  # it is no TLS
             self._fail(error)
+            return False
         self._flush()
+        return True
 
     def _read(self) -> None:
         if self._inner is None or self.paused:
             return
-        self._take_in()
-        if self._inner is None:
-            return  # what came last was no TLS
+        if not self._take_in():
+            return
         if self._early:
             data, self._early = bytes(self._early), bytearray()
             self._inner.data_received(data)
