@@ -172,6 +172,8 @@ def _listed(
 
 
 def _shown(key: dict[str, Any]) -> str:
+    from cli.terminal import escaped
+
     parts = [key["id"], f"…{key['hint']}"]
     if "scopes" in key:
         parts += [key["workspace_id"], ",".join(key["scopes"])]
@@ -184,7 +186,7 @@ def _shown(key: dict[str, Any]) -> str:
         if key.get(name)
     ]
     if key["name"]:
-        parts.append(key["name"])
+        parts.append(escaped(key["name"]))
     return "  ".join(parts)
 
 

@@ -50,7 +50,7 @@ class LaunchedStack:
     def target(self) -> Target:
         """Its URL and key, while it runs."""
         address = self.installation.address_file("gateway").read_text().strip()
-        return Target(ports.url_of(address), self.installation.key_file.read_text().strip())
+        return Target(ports.url_of(address), self.installation.kept_key() or "")
 
     @property
     def pid(self) -> int:

@@ -44,7 +44,7 @@ def resolve(url: str | None, key: str | None, data: Path) -> Target:
     if url is None:
         if address.exists():
             url = ports.url_of(address.read_text().strip())
-        elif key is None and installation.key_file.exists():
+        elif key is None and installation.kept_key() is not None:
             msg = (
                 f"no stack runs over {data}: start it with `drover up`, name another directory "
                 f"with --data, or give --url"
@@ -53,11 +53,11 @@ def resolve(url: str | None, key: str | None, data: Path) -> Target:
         else:
             url = DEFAULT_URL
     if key is None:
-        if not installation.key_file.exists():
+        key = installation.kept_key()
+        if key is None:
             msg = (
                 f"no API key: start a stack with `drover up`, name its directory with --data "
                 f"(now {data}), or give --api-key or DROVER_API_KEY"
             )
             raise NoTargetError(msg)
-        key = installation.key_file.read_text().strip()
     return Target(url.rstrip("/"), key)

@@ -50,7 +50,9 @@ class GatewaySettings(PeerSettings):
         default=30.0, ge=0, description="How long a stream outlives the session service."
     )
     recheck_seconds: float = Field(
-        default=5.0, gt=0, description="How often a key is asked if its stream or transfer may go on."
+        default=5.0,
+        gt=0,
+        description="How often a key is asked if its stream or transfer may go on.",
     )
     request_seconds: float = Field(
         default=30.0, gt=0, description="Deadline of the RPC behind a request."

@@ -51,6 +51,8 @@ def _examined(http: httpx2.Client, url: str, key: str | None, version: str) -> I
     alive = http.get("/healthz")
     if _object(alive).get("status") != "ok":
         remedy = "name the address of the gateway, without a path behind it"
+        if alive.is_redirect:
+            remedy = f"it leads to {alive.headers.get('location')}: name that, without /healthz"
         yield missing("reachable", f"{url} answers, but is no gateway of Drover's", remedy)
         return
     yield fine("reachable", f"{url} answers")
@@ -77,6 +79,10 @@ def _examined(http: httpx2.Client, url: str, key: str | None, version: str) -> I
         yield _refused(answer)
         return
     status = _object(answer)
+    if status.get("type") != "status":
+        remedy = "have the proxy before the gateway pass on /status as it is"
+        yield missing("status", "what answers for /status is no gateway of Drover's", remedy)
+        return
     yield _key(status["key"])
     yield from _clock(status)
     yield from _releases(status, version)

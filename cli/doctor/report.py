@@ -59,10 +59,7 @@ def examine(data: Path, port: int) -> list[Finding]:
 
 def examine_remote(url: str, key: str | None, data: Path) -> list[Finding]:
     """Every check of an installation elsewhere. Without a `key` the one that is kept in `data`."""
-    kept = Installation(data).key_file
-    if key is None and kept.exists():
-        key = kept.read_text(encoding="utf-8").strip()
-    return remote.examine(url.rstrip("/"), key, version())
+    return remote.examine(url.rstrip("/"), key or Installation(data).kept_key(), version())
 
 
 def show(findings: list[Finding], well: str, ill: str) -> bool:

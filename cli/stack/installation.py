@@ -41,7 +41,7 @@ class Installation:
 
     @property
     def key_file(self) -> Path:
-        """The first client's API key."""
+        """The clients' API keys, one a line, the first client's first."""
         return self.run / "api_key"
 
     @property
@@ -102,9 +102,17 @@ class Installation:
 
     def ensure_key(self, wanted: str | None) -> Secret:
         """The first client's key: `wanted` if given, else the one kept, else a new one."""
-        if wanted:
-            write_private(self.key_file, wanted)
-        return self._ensure(self.key_file, f"drv_{secrets.token_urlsafe(32)}")
+        key = wanted or self.kept_key() or f"drv_{secrets.token_urlsafe(32)}"
+        if key != self.kept_key():
+            write_private(self.key_file, key)
+        return Secret(key)
+
+    def kept_key(self) -> str | None:
+        """The first of the clients' keys that are kept, if there is any."""
+        try:
+            return next(iter(self.key_file.read_text(encoding="utf-8").split()), None)
+        except FileNotFoundError:
+            return None
 
     def certify(self) -> None:
         """Makes new certificates for all, and forgets what signed them: nobody can make another.

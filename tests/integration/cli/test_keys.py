@@ -104,6 +104,9 @@ async def test_a_key_is_listed_by_its_end_and_revoked_by_its_id(stack: Stack) ->
     code, out, _ = await stack.run("revoke", key_id, *here)
     assert (code, out.split()[:3]) == (0, [key_id, "revoked", "at"])
     assert await stack.run("list", *here) == (0, "", "")
+    await stack.run("create", *here, "--name", "x\n\x1b[2Kenvkey_spoofed")
+    _, listed, _ = await stack.run("list", *here)
+    assert (listed.count("\n"), "\x1b" in listed) == (1, False)
     _, all_, _ = await stack.run("list", *here, "--all")
     assert f"{key_id}  " in all_
     assert "  revoked 20" in all_

@@ -206,7 +206,7 @@ def test_target_is_the_stack_of_the_data_directory_unless_it_is_named(tmp_path: 
         resolve(None, None, tmp_path)
     installation = Installation(tmp_path)
     installation.run.mkdir()
-    installation.key_file.write_text("drv_kept\n")
+    installation.key_file.write_text("drv_kept\ndrv_another\n")
     with pytest.raises(NoTargetError, match="no stack runs over"):
         resolve(None, None, tmp_path)
     assert resolve(None, "mine", tmp_path).url == DEFAULT_URL

@@ -51,6 +51,9 @@ def test_key_that_is_wanted_replaces_the_one_kept(installation: Installation) ->
     installation.ensure_key(None)
     assert installation.ensure_key("mine").open() == "mine"
     assert installation.key_file.read_text() == "mine\n"
+    installation.key_file.write_text("first\nsecond\n")
+    assert [installation.ensure_key(key).open() for key in (None, "first")] == ["first"] * 2
+    assert installation.key_file.read_text() == "first\nsecond\n"
     assert mode(installation.key_file) == 0o600
 
 

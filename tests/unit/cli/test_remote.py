@@ -19,7 +19,12 @@ def process(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def status(*processes: dict[str, Any] | None, **fields: Any) -> dict[str, Any]:
-    told = {"version": "1.0", "now": datetime.now(UTC).isoformat(), "key": {"id": "apikey_1"}}
+    told = {
+        "type": "status",
+        "version": "1.0",
+        "now": datetime.now(UTC).isoformat(),
+        "key": {"id": "apikey_1"},
+    }
     return {**told, "processes": list(processes), **fields}
 
 
@@ -58,6 +63,24 @@ def test_another_release_is_told_and_an_upgrade_under_way_too() -> None:
     assert "this command is of 2.0" in examined(status(), version="2.0")["release"].detail
     mixed = examined(status(process("session", version="0.9"), process("hands", version=None)))
     assert "several run: 0.9, 1.0" in mixed["release"].detail
+
+
+def test_something_else_that_answers_for_the_status_is_told() -> None:
+    for other in ({}, {"type": "page"}):
+        found = examined(other)["status"]
+        assert found.verdict is Verdict.MISSING
+        assert "pass on /status" in found.remedy
+
+
+def test_an_address_that_leads_elsewhere_is_told_with_where() -> None:
+    def handle(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(308, headers={"location": "https://drover.example/healthz"})
+
+    transport = httpx2.MockTransport(handle)
+    with httpx2.Client(base_url="http://drover.example", transport=transport) as http:
+        (found,) = remote._examined(http, "http://drover.example", "key", "1.0")
+    assert found.verdict is Verdict.MISSING
+    assert "it leads to https://drover.example/healthz" in found.remedy
 
 
 def test_a_clock_that_is_wrong_is_named() -> None:
