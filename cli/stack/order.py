@@ -16,6 +16,7 @@ class Order:
     """One process to start: `main()` of a module, under a name, with an environment of its own.
 
     `imports` are what the process would import late; the warm process does it before the fork.
+    `stop_seconds` are those within which it has stopped once it is told to.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Order:
     log: str
     environment: dict[str, str] = field(repr=False)
     imports: tuple[str, ...] = ()
+    stop_seconds: float = 10.0
 
     def encode(self) -> bytes:
         """The order as a datagram, but for its environment."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,13 @@ _OWN = {_KEY, *VARIABLES, *_VAULT_KEYS, _SEARCH_KEY}
 _METRICS = "DROVER_METRICS_LISTEN"
 _HANDS = "hands"
 _STORES = {_HANDS: "DROVER_HANDS_CHECKPOINTS", "registry": "DROVER_FILES_URL"}
+_STOP_SECONDS = 10.0
+_DRAIN = "DROVER_DRAIN_SECONDS"
+# What a process of a kind may take beyond that, and takes if it is not told.
+_OWN_DRAINS = {
+    "brain": ("DROVER_BRAIN_DRAIN_SECONDS", 2.0),
+    _HANDS: ("DROVER_HANDS_DRAIN_SECONDS", 3.0),
+}
 _VAULT_PROXY, _OWN_ADDRESSES = "vault_proxy", "DROVER_EGRESS_OWN_ADDRESSES"
 
 
@@ -117,6 +125,7 @@ class Plan:
                 | self._egress(part, installation, environment)
                 | _secrets_for(part, environment, key),
                 imports=MODEL_CLIENT if part.is_brain else (),
+                stop_seconds=_stop_seconds(part, environment),
             )
             for number, part in enumerate(self.parts)
         ]
@@ -155,6 +164,16 @@ def public(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if name not in _OWN and not _is_model_access(name)
     }
+
+
+def _stop_seconds(part: Part, environment: Mapping[str, str]) -> float:
+    """As the process itself reckons it (`PeerSettings.stop_seconds`)."""
+    drains = [(_DRAIN, 0.0), *([_OWN_DRAINS[part.kind]] if part.kind in _OWN_DRAINS else [])]
+    seconds = _STOP_SECONDS
+    for variable, default in drains:
+        with suppress(ValueError):  # no process starts with that
+            seconds += float(environment.get(variable) or default)
+    return seconds
 
 
 def _metrics(environment: Mapping[str, str], number: int) -> dict[str, str]:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from cli.stack.plan import Plan
     from cli.stack.probe import Probe
 
-# A process gives itself 10 s to end; past that it is killed.
-GRACE = 12.0  # s
+# What a process has beyond the time that it gives itself to end; past that it is killed.
+_GRACE = 2.0  # s
 # A service that never came up dies this often before the stack gives up.
 _GIVE_UP_AFTER = 6
 _LOG_INTERVAL = 60.0  # s
@@ -168,7 +168,7 @@ class Supervisor:
             listens=lambda: self._probe.listens(address),
             observer=self,
             clock=self._clock,
-            grace=GRACE,
+            grace=order.stop_seconds + _GRACE,
         )
 
     async def _announce(self) -> None:

@@ -12,6 +12,8 @@ from cli.stack.installation import Installation
 from cli.stack.order import Order
 from cli.stack.plan import Plan, public
 from identity.settings import PeerSettings
+from services.brain.settings import BrainSettings
+from services.hands.main import HandsSettings
 
 SHELL = {
     "PATH": "/bin",
@@ -122,6 +124,28 @@ def test_place_to_be_scraped_at_that_is_none_is_refused(plan: Plan, tmp_path: Pa
     shell = SHELL | {"DROVER_METRICS_LISTEN": "9100"}
     with pytest.raises(CannotStartError, match="DROVER_METRICS_LISTEN must be host:port"):
         plan.orders(Installation(tmp_path), shell, Secret("drv_client"))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {
+            "DROVER_DRAIN_SECONDS": "5",
+            "DROVER_BRAIN_DRAIN_SECONDS": "30",
+            "DROVER_HANDS_DRAIN_SECONDS": "60",
+        },
+    ],
+)
+def test_every_process_has_the_time_to_stop_that_it_gives_itself(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: dict[str, str]
+) -> None:
+    for variable, value in told.items():
+        monkeypatch.setenv(variable, value)
+    kinds = {"brain-1": BrainSettings, "brain-2": BrainSettings, "hands": HandsSettings}
+    for order in plan.orders(Installation(tmp_path), told, Secret("drv_client")):
+        settings = kinds.get(order.name, PeerSettings)()
+        assert order.stop_seconds == settings.stop_seconds, order.name
 
 
 def test_order_survives_the_wire_and_hides_its_environment(orders: dict[str, Order]) -> None:

@@ -5,6 +5,7 @@ import errno
 import os
 import signal
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -85,17 +86,18 @@ class RecordingDisplay:
 
 
 class Rig:
-    def __init__(self, directory: Path, clock: FakeClock) -> None:
+    def __init__(self, directory: Path, clock: FakeClock, stop_seconds: float = 10.0) -> None:
         self.launcher = NamedLauncher()
         self.probe = SwitchedProbe()
         self.display = RecordingDisplay()
         self.installation = Installation(directory)
         os.close(self.installation.acquire())
         self.plan = Plan.make(host="127.0.0.1", port=8080, brains=2, ports=range(2000, 2006))
+        orders = self.plan.orders(self.installation, {}, Secret("drv_key"))
         self.supervisor = Supervisor(
             self.plan,
             self.installation,
-            orders=self.plan.orders(self.installation, {}, Secret("drv_key")),
+            orders=[replace(order, stop_seconds=stop_seconds) for order in orders],
             launcher=self.launcher,
             probe=self.probe,
             display=self.display,
@@ -136,6 +138,18 @@ async def test_second_signal_kills_what_does_not_end(rig: Rig) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         await task
     assert all(signal.SIGKILL in child.signals for child in rig.launcher.by_name.values())
+
+
+async def test_what_takes_longer_to_end_than_it_gives_itself_is_killed(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    rig = Rig(tmp_path, clock, stop_seconds=-1.99)  # two seconds are added
+    rig.launcher.heeds_term = False
+    async with rig.running() as task:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await task
+    ends = [child.signals for child in rig.launcher.by_name.values()]
+    assert ends == [[signal.SIGTERM, signal.SIGKILL]] * len(rig.plan.parts)
 
 
 async def test_pid_and_address_files_tell_what_runs_and_only_that(
