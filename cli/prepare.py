@@ -23,13 +23,18 @@ from identity.folder import Folder, FolderError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from identity.table import Caller
+
 _SHORTEST_KEY: Final = 16
 _SOON: Final = timedelta(days=60)
 _KEY_FILE: Final = "/run/drover/keys/api_key"
 
 
-def prepare(directory: Path, environ: Mapping[str, str]) -> None:
-    """Makes what is missing. Raises `CannotStartError` for a setting that cannot be used."""
+def prepare(directory: Path, environ: Mapping[str, str]) -> list[Caller]:
+    """Makes what is missing; whose certificates were made anew.
+
+    Raises `CannotStartError` for a setting that cannot be used.
+    """
     key = environ.get("DROVER_API_KEY", "").strip()
     if key and (len(key) < _SHORTEST_KEY or not key.isascii() or " " in key):
         msg = (
@@ -44,7 +49,7 @@ def prepare(directory: Path, environ: Mapping[str, str]) -> None:
             directory / "postgres" / "password", secrets.token_urlsafe(32), write_public
         )
         _make(directory / "database" / "pgpass", f"*:*:*:drover:{password}\n", anew=True)
-        _certify(directory)
+        return _certify(directory)
     except OSError as error:
         msg = (
             f"{error.filename} cannot be written ({error.strerror}): is its volume another user's?"
@@ -52,12 +57,12 @@ def prepare(directory: Path, environ: Mapping[str, str]) -> None:
         raise CannotStartError(msg) from error
 
 
-def _certify(directory: Path) -> None:
+def _certify(directory: Path) -> list[Caller]:
     """Makes an authority, and certificates of it for those who have none, or none for long."""
     certificates, now = Folder(directory), datetime.now(UTC)
     try:
         certificates.create(now, if_missing=True)
-        certificates.renew(now, _SOON)
+        return certificates.renew(now, _SOON)
     except FolderError as error:
         raise CannotStartError(str(error)) from error
 
@@ -85,9 +90,13 @@ def main() -> None:
     """Prepares, and says what a person needs next."""
     directory, out = Path(sys.argv[1]), Terminal()
     try:
-        prepare(directory, os.environ)
+        renewed = prepare(directory, os.environ)
     except CannotStartError as error:
         fail(str(error))
+    if renewed:
+        out.say(
+            "certificates were renewed, which processes read as they start: restart all that run"
+        )
     out.say(f"prepared: the API key is in {_KEY_FILE} of the gateway's container")
 
 

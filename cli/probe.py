@@ -23,6 +23,7 @@ SECONDS: Final = 4.0
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
 _SERVING: Final = b"\x08\x01"
 """`grpc.health.v1.HealthCheckResponse` with the status SERVING."""
+_UNIX: Final = "http+unix:"
 _HEALTH: Final = "/grpc.health.v1.Health/Check"
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
@@ -30,29 +31,48 @@ _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 def probe(address: str, tls_dir: Path | None, seconds: float = SECONDS) -> str:
     """Why what listens at `address` does not serve; empty if it does.
 
-    `http://host:port/path` must answer 200; anything else is a gRPC server's, which is asked for
-    its health. With `tls_dir` it must be who this directory's certificate is of: a process is asked
-    with what is its own.
+    `http://host:port/path`, or `http+unix:/socket:/path`, must answer 200; anything else is a gRPC
+    server's, which is asked for its health. With `tls_dir` it must be who this directory's
+    certificate is of: a process is asked with what is its own.
     """
-    if address.startswith("http://"):
-        return _http(address.removeprefix("http://"), seconds)
+    if address.startswith(("http://", _UNIX)):
+        return _http(address, seconds)
     return _grpc(address, tls_dir, seconds)
 
 
-def _http(rest: str, seconds: float) -> str:
-    where, slash, path = rest.partition("/")
-    host, _, port = where.rpartition(":")
+def _http(address: str, seconds: float) -> str:
+    if address.startswith(_UNIX):
+        where, _, path = address.removeprefix(_UNIX).rpartition(":/")
+        host = "localhost"
+    else:
+        where, _, path = address.removeprefix("http://").partition("/")
+        host = where
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=seconds) as asked:
-            request = f"GET {slash}{path} HTTP/1.1\r\nHost: {where}\r\nConnection: close\r\n\r\n"
+        with _connected(where, seconds) as asked:
+            request = f"GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
             asked.sendall(request.encode())
             with asked.makefile("rb") as answer:
                 line = answer.readline(256).split(b" ", 2)
     except (OSError, ValueError) as error:
-        return f"http://{rest} does not answer: {error}"
+        return f"{address} does not answer: {error}"
     if len(line) > 1 and line[1] == b"200":
         return ""
-    return f"http://{rest} answered {b' '.join(line[1:2]).decode(errors='replace') or 'no HTTP'}"
+    return f"{address} answered {b' '.join(line[1:2]).decode(errors='replace') or 'no HTTP'}"
+
+
+def _connected(where: str, seconds: float) -> socket.socket:
+    """A connection to `/socket` or `host:port`. Raises `OSError`, and `ValueError` for no port."""
+    if not where.startswith("/"):
+        host, _, port = where.rpartition(":")
+        return socket.create_connection((host.strip("[]"), int(port)), timeout=seconds)
+    asked = socket.socket(socket.AF_UNIX)
+    asked.settimeout(seconds)
+    try:
+        asked.connect(where)
+    except OSError:
+        asked.close()
+        raise
+    return asked
 
 
 def _grpc(address: str, tls_dir: Path | None, seconds: float) -> str:

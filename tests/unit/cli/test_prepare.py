@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from chassis.errors import CannotStartError
 from cli.prepare import prepare
 from identity.credentials import Credentials
+from identity.folder import Folder
 from identity.table import Caller
 
 
@@ -32,6 +34,17 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     before = made(tmp_path)
     prepare(tmp_path, {})
     assert made(tmp_path) == before
+
+
+def test_certificates_that_end_soon_are_made_anew_and_said_to_be(tmp_path: Path) -> None:
+    Folder(tmp_path).create(datetime.now(UTC), days=30)
+    before = made(tmp_path)
+    assert set(prepare(tmp_path, {})) == set(Caller)
+    assert prepare(tmp_path, {}) == []
+    after = made(tmp_path)
+    assert {name for name in before if before[name] != after[name]} == {
+        f"{caller}/{file}" for caller in Caller for file in ("tls.crt", "tls.key")
+    }
 
 
 def test_key_of_the_settings_is_the_first_key_and_may_be_another_later(tmp_path: Path) -> None:

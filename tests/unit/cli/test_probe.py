@@ -70,7 +70,7 @@ async def test_process_in_clear_is_asked_in_clear():
 
 
 @pytest.mark.parametrize(("status", "told"), [("200 OK", ""), ("503 No", "answered 503")])
-async def test_gateway_is_asked_over_http(status, told):
+async def test_what_speaks_http_is_asked_over_it(status, told, tmp_path):
     heard: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -86,6 +86,11 @@ async def test_gateway_is_asked_over_http(status, told):
     assert bool(said) is bool(told)
     assert heard[0].startswith(b"GET /readyz HTTP/1.1\r\n")
     server.close()
+    server = await asyncio.start_unix_server(answer, tmp_path / "s")
+    assert bool(await asked(f"http+unix:{tmp_path}/s:/_ping", None)) is bool(told)
+    assert heard[1].startswith(b"GET /_ping HTTP/1.1\r\n")
+    server.close()
+    assert "does not answer" in await asked(f"http+unix:{tmp_path}/other:/_ping", None)
 
 
 async def test_what_cannot_be_asked_is_told(tmp_path):

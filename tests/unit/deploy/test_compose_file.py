@@ -103,6 +103,14 @@ def test_every_container_is_without_rights() -> None:
     assert "SYS_ADMIN" not in added["hands"]
 
 
+def test_what_is_built_here_is_built_before_it_is_wanted_and_fetched_from_nowhere() -> None:
+    for name, service in SERVICES.items():
+        if "drover/" in service["image"]:
+            assert service["pull_policy"] == "${DROVER_PULL_POLICY:-never}", name
+        if "drover/drover" in service["image"] and "build" not in service and name != "drover":
+            assert "prepare" in service["depends_on"], name
+
+
 def test_networks_keep_apart_what_need_not_meet() -> None:
     networks = {name: set(service.get("networks", ())) for name, service in SERVICES.items()}
     assert {name for name, found in networks.items() if not found} == NO_NETWORK
