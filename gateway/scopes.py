@@ -16,8 +16,6 @@ from gateway.transcode.shape import ContractError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from google.protobuf.descriptor import Descriptor
-
     from gateway.transcode.routes import Route
 
 ADMIN: Final = "admin"
@@ -55,13 +53,17 @@ def opening(scope: str) -> frozenset[str]:
     return frozenset({ADMIN, WRITE, f"{name}:{WRITE}", verb, scope})
 
 
-def preparing(request: Descriptor, areas: Collection[str]) -> Callable[[Any], None] | None:
+def preparing(route: Route, areas: Collection[str]) -> Callable[[Any], None] | None:
     """What makes a request about API keys an admin's; `None` for requests about other things.
 
-    It raises INVALID_ARGUMENT for scopes of a key that would open nothing, having no area.
+    It raises INVALID_ARGUMENT for scopes of a key that would open nothing, having no area. Raises
+    `ContractError` for a route that is about every workspace and not admins' only.
     """
-    if _EVERY not in request.fields_by_name:
+    if _EVERY not in route.method.input_type.fields_by_name:
         return None
+    if not route.rules.admin:
+        msg = f"{route.template}: it is about every workspace, and not for admins only"
+        raise ContractError(msg)
 
     def prepare(message: Any) -> None:  # noqa: ANN401  # any with such a field
         message.every_workspace = True

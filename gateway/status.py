@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -63,13 +64,18 @@ def reference() -> Fixed:
 class Readiness:
     """`/readyz`: 200 only while every service answers its health check now, and the gateway stays.
 
-    Whoever asks is told which do not, and the log when that changes.
+    Whoever asks is told which do not, and the log when that changes. It takes no key, so however
+    many ask, the services are asked by one at a time: the others are told what that one found, if
+    it began after they came.
     """
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
-        self._unready: dict[str, str] = {}
+        self._told: dict[str, str] = {}
+        self._found: dict[str, str] = {}
         self._stays = True
+        self._turn = asyncio.Lock()
+        self._began = self._ended = 0
 
     async def report(self, *, serving: bool) -> None:
         """Answers 503 from now on if this gateway is not to be called any more."""
@@ -77,9 +83,9 @@ class Readiness:
 
     async def __call__(self, _request: Request, _path: Mapping[str, str]) -> Response:
         """200, or 503 with the services that do not answer and why."""
-        unready = await self._upstream.unready() if self._stays else {"gateway": "NOT_SERVING"}
-        if unready != self._unready:
-            self._unready = unready
+        unready = await self._look() if self._stays else {"gateway": "NOT_SERVING"}
+        if unready != self._told:
+            self._told = unready
             if unready:
                 _log.warning("not_ready", waits_for=unready)
             else:
@@ -88,6 +94,15 @@ class Readiness:
             return Response(orjson.dumps({"status": "ready"}), media_type=JSON)
         body = orjson.dumps({"status": "unready", "unready": unready})
         return Response(body, 503, media_type=JSON)
+
+    async def _look(self) -> dict[str, str]:
+        wanted = self._began + 1
+        async with self._turn:
+            if self._ended < wanted:
+                self._began += 1
+                self._found = await self._upstream.unready()
+                self._ended = self._began
+        return self._found
 
 
 class Metrics:

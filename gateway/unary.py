@@ -53,7 +53,7 @@ class UnaryEndpoint:
         self._watches = watches
         self._clock = clock
         self._sign = signer(route.method.input_type)
-        self._prepare = scopes.preparing(route.method.input_type, areas)
+        self._prepare = scopes.preparing(route, areas)
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Response:
         """The answer. Raises `DroverError`."""

@@ -18,6 +18,7 @@ from chassis.telemetry import tracing
 from gateway.main import build
 from gateway.overview import TICK_SECONDS, TICKS
 from gateway.processes import kind
+from gateway.status import Readiness
 from tests.doubles.platform import PROCESSES, TOKEN, Platform
 from tests.doubles.standing import PromptExit
 from tests.integration.gateway.conftest import KEY, Gateway, settings
@@ -77,6 +78,29 @@ async def test_what_is_not_ready_is_named_in_the_log_once(gateway: Gateway) -> N
             await gateway.http.get("/readyz")
     told = [line for line in lines if line["event"] in {"ready", "not_ready"}]
     assert [line["waits_for"] for line in told] == [{"hands": "UNAVAILABLE"}]
+
+
+async def test_however_many_ask_the_services_are_asked_by_one_at_a_time() -> None:
+    looks, answering = 0, asyncio.Event()
+
+    class Services:
+        async def unready(self) -> dict[str, str]:
+            nonlocal looks
+            looks += 1
+            found = {"hands": "UNAVAILABLE"} if looks == 1 else {}
+            await answering.wait()
+            return found
+
+    ready: Any = Readiness(Services())  # type: ignore[arg-type]
+    first = asyncio.ensure_future(ready(None, {}))
+    await asyncio.sleep(0)
+    later = [asyncio.ensure_future(ready(None, {})) for _ in range(20)]
+    await asyncio.sleep(0)
+    answering.set()
+    async with asyncio.timeout(5):
+        assert (await first).status_code == 503
+        assert {(await one).status_code for one in later} == {200}
+    assert looks == 2  # what the first one found was older than the others' question
 
 
 async def test_every_process_is_told_with_its_release_and_whose_key_was_shown(

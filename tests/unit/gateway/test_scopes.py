@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from chassis.errors import DroverError, Reason
-from drover.agent.v1.agent_service_pb2 import CreateAgentRequest
-from drover.api.v1.annotations_pb2 import KEY_KIND_API
+from drover.api.v1.annotations_pb2 import KEY_KIND_API, MethodRules
 from drover.key.v1.api_key_service_pb2 import CreateApiKeyRequest, GetApiKeyRequest
 from gateway import scopes
 from gateway.access import terms
@@ -17,6 +18,11 @@ from gateway.transcode.shape import ContractError
 
 CONTRACT = Contract(SERVED)
 ROUTES = CONTRACT.routes
+
+
+def named(method: str) -> Route:
+    (found,) = [route for route in ROUTES if route.method.name == method]
+    return found
 
 
 def opened(scope: str) -> list[Route]:
@@ -72,16 +78,20 @@ def test_the_description_says_of_each_route_which_scope_it_needs() -> None:
 
 
 def test_a_request_about_keys_is_about_those_of_every_workspace() -> None:
-    prepare = scopes.preparing(GetApiKeyRequest.DESCRIPTOR, {"agents"})
+    get = named("GetApiKey")
+    prepare = scopes.preparing(get, {"agents"})
     assert prepare is not None
     request = GetApiKeyRequest(api_key_id="apikey_1")
     prepare(request)
     assert request.every_workspace
-    assert scopes.preparing(CreateAgentRequest.DESCRIPTOR, {"agents"}) is None
+    assert scopes.preparing(named("CreateAgent"), {"agents"}) is None
+    open_to_all = dataclasses.replace(get, rules=MethodRules())
+    with pytest.raises(ContractError, match="not for admins only"):
+        scopes.preparing(open_to_all, {"agents"})
 
 
 def test_a_scope_of_no_area_is_refused_when_a_key_is_made() -> None:
-    prepare = scopes.preparing(CreateApiKeyRequest.DESCRIPTOR, {"agents", "sessions"})
+    prepare = scopes.preparing(named("CreateApiKey"), {"agents", "sessions"})
     assert prepare is not None
     prepare(CreateApiKeyRequest(scopes=["admin", "read", "agents:write"]))
     with pytest.raises(DroverError) as refused:
