@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from services.hands.domain.limits import Limits
 
@@ -88,15 +88,21 @@ class ControlGroups:
     """Makes groups below one parent per hierarchy. Found by `find`.
 
     `home` is the group that this process is in of each hierarchy, where its threads may leave them
-    and come back. There is none in version 2, whose groups have whole processes.
+    and come back. There is none in version 2, whose groups have whole processes. `find_home` says
+    where it is now.
     """
 
     def __init__(
-        self, parents: Mapping[str, Path], *, unified: bool, home: Group | None = None
+        self,
+        parents: Mapping[str, Path],
+        *,
+        unified: bool,
+        find_home: Callable[[], Group | None] = lambda: None,
     ) -> None:
         self._parents = parents
         self._unified = unified
-        self.home = home
+        self._find_home = find_home
+        self.home = find_home()
 
     @property
     def bounds_memory(self) -> bool:
@@ -127,20 +133,39 @@ class ControlGroups:
                 if _made(group / name):
                     parents[controller] = group / name
                     break
-        return cls(parents, unified=False, home=_home(root, groups, parents))
+        return cls(parents, unified=False, find_home=lambda: _home(root, _groups_of(own), parents))
+
+    def go_home(self) -> None:
+        """Moves the thread that calls this to where this process is, which may have been moved.
+
+        If it cannot it stays where it is, and there is no `home` any more.
+        """
+        for _ in range(2):
+            try:
+                if self.home is not None:
+                    self.home.enter()
+            except OSError:
+                self.home = self._find_home()
+            else:
+                return
+        self.home = None
 
     def make(self, name: str, limits: Limits) -> Group:
         """A new group under its limits. Raises `OSError`."""
         directories: dict[Path, None] = {}
         memory = None
-        for controller, parent in self._parents.items():
-            directory = parent / name
-            directory.mkdir(parents=True, exist_ok=True)
-            directories[directory] = None
-            if controller == "memory":
-                memory = directory
-            for file, value in self._settings(controller, limits):
-                _write(directory / file, value)
+        try:
+            for controller, parent in self._parents.items():
+                directory = parent / name
+                directory.mkdir(parents=True, exist_ok=True)
+                directories[directory] = None
+                if controller == "memory":
+                    memory = directory
+                for file, value in self._settings(controller, limits):
+                    _write(directory / file, value)
+        except OSError:
+            Group(tuple(directories), None).remove()
+            raise
         cpu = None if self._unified else self._parents.get("cpu")
         return Group(tuple(directories), memory, None if cpu is None else cpu / name)
 

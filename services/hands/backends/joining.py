@@ -39,7 +39,7 @@ class Joining:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self.joined:
-            self._return()
+            self._groups.go_home()
         if kind is not None and self.group is not None:
             self.group.remove()
 
@@ -49,13 +49,6 @@ class Joining:
         try:
             group.enter()
         except OSError:
-            self._return()  # it may be in some
+            self._groups.go_home()  # it may be in some
             return False
         return True
-
-    def _return(self) -> None:
-        try:
-            if self._groups.home is not None:
-                self._groups.home.enter()
-        except OSError:  # this process was moved, and its group is gone: stay, and move others in
-            self._groups.home = None

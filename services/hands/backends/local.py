@@ -238,19 +238,33 @@ class LocalSandbox:
     async def open(
         cls, started: Started, spec: SandboxSpec, joining: Joining, marks: Marks
     ) -> LocalSandbox:
-        """Takes charge of a process that was started."""
-        stream = await asyncio.open_unix_connection(sock=started.stream, limit=_STREAM_BUFFER)
+        """Takes charge of a process that was started.
+
+        Raises `OSError`; the process has ended then.
+        """
         limits = spec.limits.resource_limits(grouped=joining.group is not None)
-        sandbox = cls(
-            started.process,
-            stream,
-            hand_id=spec.hand_id,
-            resource_limits=limits,
-            joining=joining,
-            marks=marks,
-            has_way_out=spec.way_out is not None,
-        )
-        sandbox._mark()
+        close = started.stream.close
+        try:
+            stream = await asyncio.open_unix_connection(sock=started.stream, limit=_STREAM_BUFFER)
+            close = stream[1].transport.abort
+            sandbox = cls(
+                started.process,
+                stream,
+                hand_id=spec.hand_id,
+                resource_limits=limits,
+                joining=joining,
+                marks=marks,
+                has_way_out=spec.way_out is not None,
+            )
+            sandbox._mark()
+        except BaseException:  # no descriptors, a full disk: nobody would ever end it
+            started.process.kill()  # which takes what is in there along
+            close()
+            await asyncio.to_thread(started.process.wait)
+            if joining.group is not None:
+                joining.group.remove()
+            marks.remove(spec.hand_id)
+            raise
         return sandbox
 
     async def confine(self) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -59,6 +60,43 @@ def test_thread_that_starts_something_is_in_its_group_meanwhile(tmp_path: Path) 
     joining.group.add_late([11])
     assert (processor / "cgroup.procs").read_text() == "11"
     assert not (joined[0].parent / "cgroup.procs").exists()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_thread_goes_to_where_its_process_was_moved_meanwhile(tmp_path: Path, there: bool) -> None:
+    own = tmp_path / "own"
+    own.write_text("2:memory:/old\n1:pids:/\n")
+    version_one(tmp_path)
+    (tmp_path / "cpu").rmdir()
+    for home in (tmp_path / "memory" / "old", tmp_path / "memory" / "new"):
+        home.mkdir()
+        (home / "tasks").touch()
+    (tmp_path / "pids" / "tasks").touch()
+    groups = ControlGroups.find("drover", tmp_path, own)
+    with Joining(groups, "hand_1", LIMITS) as joining:
+        shutil.rmtree(tmp_path / "memory" / "old")
+        own.write_text(f"2:memory:/{'new' if there else 'nowhere'}\n1:pids:/\n")
+    assert joining.joined
+    assert (tmp_path / "memory" / "new" / "tasks").read_text() == ("0" if there else "")
+    # Where it could not go, it is in somebody's group: whom it starts is moved from there.
+    assert (groups.home is not None) is there
+    with Joining(groups, "hand_2", LIMITS) as second:
+        assert second.joined is there
+
+
+def test_group_that_could_not_be_made_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = ControlGroups.find("drover", version_one(tmp_path))
+
+    def full(path: Path, _value: str) -> None:
+        if path.name == "pids.max":
+            raise OSError("no room")
+
+    monkeypatch.setattr(cgroup, "_write", full)
+    with pytest.raises(OSError, match="no room"):
+        groups.make("hand_1", LIMITS)
+    assert groups.leftovers() == ()
 
 
 @pytest.mark.parametrize("own", ["3:memory:/\n", "3:memory:/gone\n2:cpu:/\n1:pids:/\n"])

@@ -1,0 +1,59 @@
+"""A process that was started is somebody's to end, whatever fails next."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.hands.backends.cgroup import ControlGroups
+from services.hands.backends.joining import Joining
+from services.hands.backends.launcher import Started
+from services.hands.backends.local import LocalSandbox
+from services.hands.backends.marks import Marks
+from services.hands.backends.port import SandboxSpec, Volume
+from services.hands.domain.limits import Limits
+
+
+@pytest.fixture
+def started() -> Iterator[Started]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        process = subprocess.Popen(["sleep", "60"], stdin=theirs.fileno())
+    yield Started(process, ours)
+    process.kill()
+    process.wait()
+
+
+def failing(number: int) -> Any:
+    def fail(*_args: object, **_options: object) -> None:
+        raise OSError(number, "no more of that")
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [
+        ("services.hands.backends.marks._write", errno.ENOSPC),
+        ("services.hands.backends.process.Handle.open", errno.EMFILE),
+        ("asyncio.open_unix_connection", errno.EMFILE),
+    ],
+)
+async def test_what_nobody_could_take_charge_of_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: Started, where: str, what: int
+) -> None:
+    joining = Joining(ControlGroups({}, unified=False), "hand_1", Limits())
+    spec = SandboxSpec("hand_1", Volume(tmp_path, None), Limits())
+    monkeypatch.setattr(where, failing(what))
+    with pytest.raises(OSError, match="no more of that"):
+        await LocalSandbox.open(started, spec, joining, Marks(tmp_path))
+    assert started.process.returncode is not None
+    assert started.stream.fileno() == -1
+    assert list(tmp_path.iterdir()) == []
