@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cli.target import NoTargetError
-from cli.terminal import Terminal, plain, plain_json
+from cli.terminal import Terminal, escaped, plain_json
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 BETA: Final = {"anthropic-beta": "managed-agents-2026-04-01"}
 _EVERY_SECONDS: Final = 2.0
 _MOST: Final = 100
+_LINE: Final = 500
 _SERVING: Final = "SERVING"
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
@@ -36,6 +38,8 @@ def show_running(client: Anthropic, *, as_json: bool, watch: bool) -> None:
             if not watch:
                 return
             time.sleep(_EVERY_SECONDS)
+    if not out.is_terminal and "COLUMNS" not in os.environ:
+        out.width = _LINE  # whoever looks for something in a line finds all of it there
     if not watch:
         out.print(drawn(look(client), datetime.now(UTC)))
         return
@@ -112,13 +116,15 @@ def _sessions(told: dict[str, Any], now: datetime) -> RenderableType:
 
 def _table(*columns: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), caption_justify="left")
-    for column in columns:
+    first, *others = columns
+    table.add_column(first, no_wrap=True)  # an id is there to be copied
+    for column in others:
         table.add_column(column, overflow="fold")
     return table
 
 
 def _row(table: Table, *cells: str | None, style: str | None = None) -> None:
-    table.add_row(*(escape(plain(cell or "–")) for cell in cells), style=style)
+    table.add_row(*(escape(escaped(cell or "–")) for cell in cells), style=style)
 
 
 def _object(answer: object) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from tests.doubles.asked import Asked, stamp
 
 
 class Operations(Asked, OperationsServiceServicer):
-    async def ListActiveSessions(self, request, context):
-        self.note(request)
-        one = pb.ActiveSession(
+    def __init__(self) -> None:
+        super().__init__()
+        self.working = pb.ActiveSession(
             id="sesn_1",
             agent_id="agent_1",
             agent_name="Shepherd [bold]",
@@ -22,4 +22,7 @@ class Operations(Asked, OperationsServiceServicer):
             created_at=stamp(),
             last_event_at=stamp(),
         )
-        return pb.ListActiveSessionsResponse(data=[one])
+
+    async def ListActiveSessions(self, request, context):
+        self.note(request)
+        return pb.ListActiveSessionsResponse(data=[self.working])

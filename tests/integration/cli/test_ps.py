@@ -27,8 +27,10 @@ class Installation:
     url: str
     platform: Platform
 
-    async def run(self, *arguments: str, key: str = KEY) -> tuple[int, str, str]:
-        environment = {"DROVER_API_KEY": key, "COLUMNS": "300", "ANTHROPIC_API_KEY": None}
+    async def run(
+        self, *arguments: str, key: str = KEY, columns: str | None = "300"
+    ) -> tuple[int, str, str]:
+        environment = {"DROVER_API_KEY": key, "COLUMNS": columns, "ANTHROPIC_API_KEY": None}
         told = [*arguments, "--url", self.url]
         done = await asyncio.to_thread(CliRunner(env=environment).invoke, app, told)
         return done.exit_code, done.stdout, done.stderr
@@ -61,6 +63,20 @@ async def test_processes_and_sessions_are_shown_with_what_they_wait_for(
     told = json.loads((await installation.run("ps", "--json"))[1])
     assert [one["name"] for one in told["processes"] if one["state"] != "SERVING"] == ["hands"]
     assert told["sessions"][0]["brain"] == "brain-1"
+
+
+@pytest.mark.parametrize("columns", [None, "60"])
+async def test_an_id_is_never_broken_and_no_name_makes_a_line_of_its_own(
+    installation: Installation, columns: str | None
+) -> None:
+    session = "sesn_011ChZFxmaB12YvGFHSoM2yM"
+    working = installation.platform.operations.working
+    working.id, working.agent_name = session, "x\nspoof \x1b[31m"
+    code, shown, _ = await installation.run("ps", columns=columns)
+    assert code == 0
+    assert [line for line in shown.splitlines() if line.startswith(session)]
+    assert not any(line.lstrip().startswith("spoof") for line in shown.splitlines())
+    assert "\x1b" not in shown
 
 
 async def test_an_installation_that_is_as_it_should_be_is_found_so(
