@@ -91,6 +91,19 @@ async def test_several_that_ask_at_once_share_one_look_up(
     assert registry.asked == 1
 
 
+async def test_an_answer_is_as_old_as_its_question_however_late_it_comes(
+    keys: StoredKeys, registry: Registry, clock: ManualClock
+) -> None:
+    registry.answering.clear()
+    asking = asyncio.create_task(keys.caller(TOKEN))
+    await registry.begun.wait()
+    clock.move(SECONDS)
+    registry.answering.set()
+    await asking
+    await keys.caller(TOKEN)
+    assert registry.asked == 2
+
+
 async def test_a_revoked_key_and_one_that_was_never_made_are_told_apart(
     keys: StoredKeys, registry: Registry, clock: ManualClock
 ) -> None:
