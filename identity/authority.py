@@ -102,16 +102,16 @@ class Authority:
         return Issued(signed.public_bytes(serialization.Encoding.PEM), _pem(key))
 
 
-def place(directory: Path, authorities: bytes, issued: Issued) -> None:
+def place(directory: Path, authorities: bytes, issued: Issued, *, durable: bool = True) -> None:
     """Puts a process's three files into its directory, where only this user reads them.
 
     The certificate is last: where it is, so is the rest.
     """
     for made in (directory.parent, directory):
         made.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_private(directory / AUTHORITIES, authorities)
-    write_private(directory / KEY, issued.key)
-    write_private(directory / CERTIFICATE, issued.certificate)
+    write_private(directory / AUTHORITIES, authorities, durable=durable)
+    write_private(directory / KEY, issued.key, durable=durable)
+    write_private(directory / CERTIFICATE, issued.certificate, durable=durable)
 
 
 def _builder(

@@ -12,17 +12,17 @@ _PRIVATE: Final = 0o600
 _PUBLIC: Final = 0o644
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """Writes a file that this user alone may read."""
-    _write(path, data, _PRIVATE)
+def write_private(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Writes a file that this user alone may read. A `durable` one outlives the machine's crash."""
+    _write(path, data, _PRIVATE, durable=durable)
 
 
 def write_public(path: Path, data: bytes) -> None:
     """Writes a file that anybody may read who gets that far."""
-    _write(path, data, _PUBLIC)
+    _write(path, data, _PUBLIC, durable=True)
 
 
-def _write(path: Path, data: bytes, mode: int) -> None:
+def _write(path: Path, data: bytes, mode: int, *, durable: bool) -> None:
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
     try:
@@ -30,7 +30,8 @@ def _write(path: Path, data: bytes, mode: int) -> None:
             os.fchmod(descriptor, mode)
             file.write(data)
             file.flush()
-            os.fsync(descriptor)
+            if durable:
+                os.fsync(descriptor)
         scratch.replace(path)
     except BaseException:
         scratch.unlink(missing_ok=True)

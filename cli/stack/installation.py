@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chassis.secret import Secret
+from identity import files
 from identity.authority import AUTHORITY_DAYS, Authority, place
 from identity.credentials import Credentials
 from identity.peers import Peers
@@ -123,7 +124,7 @@ class Installation:
         authority = Authority.make(now)
         for caller in Caller:
             issued = authority.issue(caller, now, AUTHORITY_DAYS)
-            place(self.tls_dir(caller), authority.pem, issued)
+            place(self.tls_dir(caller), authority.pem, issued, durable=False)
 
     def peers(self, caller: str) -> Peers:
         """What the process `caller` of a stack that runs shows the others.
@@ -147,12 +148,4 @@ class Installation:
 
 def write_private(path: Path, text: str) -> None:
     """Puts a line into a file that only this user can read, all at once."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE_FILE)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(f"{text}\n")
-        scratch.replace(path)
-    except OSError:  # a full disk
-        scratch.unlink(missing_ok=True)
-        raise
+    files.write_private(path, f"{text}\n".encode(), durable=False)

@@ -180,12 +180,12 @@ def test_rotation_that_broke_off_anywhere_is_gone_on_with(folder, monkeypatch, c
     left = crash
 
     def failing(write):
-        def once(path, data):
+        def once(path, data, **options):
             nonlocal left
             left -= 1
             if left == -1:
                 raise OSError(28, "No space left on device", str(path))
-            write(path, data)
+            write(path, data, **options)
 
         return once
 
