@@ -6,7 +6,6 @@ Requests go to whichever replica answers. An operator wants to know of each.
 from __future__ import annotations
 
 import asyncio
-import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from chassis.settings import host_and_port
 from drover.about.v1 import about_service_pb2
 from drover.about.v1.about_service_pb2_grpc import AboutServiceStub
+from identity.reach import look_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -124,10 +124,6 @@ async def _look_up(name: str) -> list[str]:
     host, port = host_and_port(name.removeprefix(_NAME).rpartition("/")[2])
     try:
         async with asyncio.timeout(_PATIENCE):
-            places = await asyncio.get_running_loop().getaddrinfo(
-                host, port, type=socket.SOCK_STREAM
-            )
+            return await look_up(host, port)
     except (OSError, TimeoutError):
         return [name]
-    hosts = sorted({str(place[0]) for *_, place in places})
-    return [f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in hosts]

@@ -1,7 +1,9 @@
-"""Whether what is sent to an address could be read on its way."""
+"""Where an address leads: whether what is sent there could be read on its way, and to whom."""
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from ipaddress import ip_address
 
 
@@ -20,3 +22,14 @@ def _is_local(address: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+async def look_up(host: str, port: int) -> list[str]:
+    """The address of each replica that a name stands for, in an order that stays.
+
+    Raises `OSError`.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    hosts = sorted({str(address[0]) for *_, address in found})
+    return [f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in hosts]

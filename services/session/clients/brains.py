@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, overload
 
 import structlog
 
 from chassis.settings import host_and_port
+from identity import reach
 from services.session.clients.brain import BrainClient
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Brains(Sequence[BrainClient]):
         look_seconds: float = _LOOK_SECONDS,
     ) -> None:
         self._open_channel = open_channel
-        self._look_up = look_up or _look_up
+        self._look_up = look_up or reach.look_up
         self._look_seconds = look_seconds
         # What each address of the settings stands for, and the clients of all of that.
         self._led: dict[str, list[str]] = {}
@@ -119,14 +119,3 @@ class Brains(Sequence[BrainClient]):
             if address not in wanted and not brain.is_busy
         ]
         return [self._known.pop(address) for address in gone]
-
-
-async def _look_up(host: str, port: int) -> list[str]:
-    """All addresses of a name, in an order that stays. Raises `OSError`."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return sorted({_shown(str(address[0]), port) for *_, address in found})
-
-
-def _shown(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
