@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from starlette.datastructures import Headers
 
+    from chassis.secret import Secret
+
 _WORKSPACE = "anthropic-workspace-id"
 _PREFIXES = {
     "drover_env_": KEY_KIND_ENVIRONMENT,
@@ -36,6 +38,7 @@ _PREFIXES = {
 }
 _WORKERS = frozenset({KEY_KIND_ENVIRONMENT, KEY_KIND_WORK_ITEM})
 _ID_LENGTH = 24
+_LABEL = b"drover: ids of a gateway's own keys"
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _ANY_ADDRESS = frozenset({"", "0.0.0.0", "[::]"})  # noqa: S104  # compared, not bound
 
@@ -105,15 +108,20 @@ class EndedKeyError(DroverError):
 
 
 class ApiKeys:
-    """The gateway's own API keys, of the default workspace, held as SHA-256 digests only."""
+    """The gateway's own API keys, of the default workspace, held as SHA-256 digests only.
 
-    def __init__(self, keys: Iterable[str]) -> None:
+    Their ids are alike in every gateway of the installation that has this `secret`, and nobody
+    without it could try guesses by them: who chooses a key may choose a short one.
+    """
+
+    def __init__(self, keys: Iterable[str], secret: Secret) -> None:
         digests = dict.fromkeys(_digest(key) for key in keys if key)
+        named = hmac.digest(secret.open().encode(), _LABEL, "sha256")
         self._callers = tuple(
             Caller(
                 DEFAULT_WORKSPACE,
                 digest,
-                key_id=f"apikey_{digest.hex()[:_ID_LENGTH]}",
+                key_id=f"apikey_{hmac.digest(named, digest, 'sha256').hex()[:_ID_LENGTH]}",
                 scopes=frozenset({ADMIN}),
             )
             for digest in digests

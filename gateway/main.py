@@ -74,7 +74,7 @@ async def build(settings: GatewaySettings, stack: AsyncExitStack) -> HttpServer:
     stored = StoredKeys.of(upstream, tasks, settings.key_cache_seconds, clock)
     stack.callback(stored.close)
     access = Access(
-        ApiKeys(_keys(settings)),
+        ApiKeys(_keys(settings), peers.token),
         stored,
         Workers.of(upstream),
         Guesses(settings.failed_keys_per_minute, clock),

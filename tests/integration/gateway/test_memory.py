@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import anthropic
 import pytest
+from starlette.datastructures import Headers
 
 from chassis.errors import DroverError, Reason
 from drover.memory.v1.memory_pb2 import MEMORY_VIEW_FULL, Actor
 from drover.session.v1 import session_pb2
+from gateway.auth import ApiKeys
 from tests.doubles import platform_workers as workers
+from tests.doubles.platform import TOKEN
 from tests.integration.gateway.conftest import BETA, KEY, Gateway
 
 MEMORY = {"anthropic-beta": "agent-memory-2026-07-22"}
 STORES = "/v1/memory_stores"
 MEMORIES = f"{STORES}/memstore_1/memories"
-API_KEY_ID = f"apikey_{hashlib.sha256(KEY.encode()).hexdigest()[:24]}"
+OWN: Any = ApiKeys([KEY], TOKEN).caller(Headers({"x-api-key": KEY}))
+API_KEY_ID: str = OWN.key_id
 WORKER = {"x-api-key": workers.WORK_TOKEN, **MEMORY}
 
 

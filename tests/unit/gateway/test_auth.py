@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import stat
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from starlette.datastructures import Headers
 
 from chassis.context import DEFAULT_WORKSPACE
 from chassis.errors import DroverError, Reason
+from chassis.secret import Secret
 from drover.api.v1.annotations_pb2 import (
     KEY_KIND_API,
     KEY_KIND_ENVIRONMENT,
@@ -17,7 +19,8 @@ from drover.api.v1.annotations_pb2 import (
 )
 from gateway.auth import ApiKeys, Caller, HostNames, Token, check_workspace, key_file
 
-KEYS = ApiKeys(["first", "second"])
+SECRET = Secret("of the installation")
+KEYS = ApiKeys(["first", "second"], SECRET)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_two_workers_tokens_at_once_are_none() -> None:
 
 
 def test_an_api_key_that_begins_like_a_workers_token_is_an_api_key() -> None:
-    keys = ApiKeys(["drover_env_chosen"])
+    keys = ApiKeys(["drover_env_chosen"], SECRET)
     assert isinstance(keys.caller(Headers({"x-api-key": "drover_env_chosen"})), Caller)
 
 
@@ -134,7 +137,7 @@ def test_a_key_does_not_open_another_workspace() -> None:
 
 def test_a_gateway_without_any_key_does_not_start() -> None:
     with pytest.raises(ValueError, match="no API key"):
-        ApiKeys([""])
+        ApiKeys([""], SECRET)
 
 
 def test_a_missing_key_file_is_made_for_its_owner_only(tmp_path: Path) -> None:
@@ -191,8 +194,15 @@ def test_an_address_that_is_listened_on_by_name_is_a_name() -> None:
     HostNames("10.0.0.7:80", []).check("10.0.0.7:80")
 
 
-def test_a_key_is_named_by_an_id_that_is_not_its_secret() -> None:
-    caller = KEYS.caller(Headers({"x-api-key": "first"}))
+def id_of_first(secret: Secret) -> str:
+    caller = ApiKeys(["other", "first"], secret).caller(Headers({"x-api-key": "first"}))
     assert isinstance(caller, Caller)
-    assert caller.key_id == f"apikey_{hashlib.sha256(b'first').hexdigest()[:24]}"
     assert (caller.worker, caller.api_key) == ("", caller.key_id)
+    return caller.key_id
+
+
+def test_a_key_has_one_id_in_an_installation_by_which_nobody_else_can_guess_it() -> None:
+    told = id_of_first(SECRET)
+    assert re.fullmatch("apikey_[0-9a-f]{24}", told)
+    assert told == id_of_first(Secret("of the installation")) != id_of_first(Secret("of another"))
+    assert hashlib.sha256(b"first").hexdigest()[:24] not in told
