@@ -118,6 +118,8 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     """
     registry = await exposed(settings.metrics_listen, stack)
     others = OtherProcesses.of(settings, Caller.SESSION, registry)
+    for one in settings.brain_addresses:  # names, too, which are looked up later
+        others.keep_here(one, "DROVER_BRAIN_ADDRESSES")
 
     def channel(callee: Caller, address: str) -> grpc.aio.Channel:
         opened = others.channel(address, callee)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import grpc.aio
 import pytest
 
-from chassis.errors import DroverError, Reason
+from chassis.errors import CannotStartError, DroverError, Reason
 from services.session.clients.brains import Brains
 from services.session.dispatch import Dispatcher
+from services.session.main import SessionSettings, build
 from tests.doubles.session_stack import until
 from tests.doubles.session_world import World
 
@@ -147,3 +149,13 @@ async def test_a_session_whose_brain_is_no_more_is_another_brains():
     names.addresses = ["10.0.0.1"]
     await brains.look()
     assert shown(dispatcher._order("sesn_1")) == ["10.0.0.1:7000"]
+
+
+async def test_a_name_that_leads_elsewhere_is_nothing_to_start_with_in_clear(tmp_path):
+    (tmp_path / "token").write_text("secret")
+    settings = SessionSettings(
+        data_dir=tmp_path, token_file=tmp_path / "token", brain_addresses=("127.0.0.1:1", NAME)
+    )
+    async with AsyncExitStack() as stack:
+        with pytest.raises(CannotStartError, match="DROVER_BRAIN_ADDRESSES is dns:///brain:7000"):
+            await build(settings, stack)
