@@ -28,6 +28,8 @@ SERVICES: Final = (
 )
 """Those that go on, once each."""
 _FILES: Final = ("docker-compose.yml", "tests/compose/stand_ins.yml")
+_PROCESSES: Final = 7
+"""Behind the gateway: two session services, two brains, and one of each else."""
 _READY_SECONDS: Final = 90.0
 _PROJECT: Final = "drover"
 _VOLUME: Final = "drover-hands"
@@ -83,15 +85,15 @@ class Composition:
         )
 
     def remove(self) -> None:
-        """Ends it all. A network that the engine does not let go of yet goes with the engine."""
-        self._run("down", "--volumes", "--timeout", "2", "--remove-orphans")
+        """Ends it all, at once. A network that the engine still holds goes with the engine."""
         label = f"label=com.docker.compose.project={_PROJECT}"
         left = self.engine.docker("ps", "--all", "--quiet", "--filter", label).split()
         left += self.engine.docker(
             "ps", "--all", "--quiet", "--filter", f"volume={_VOLUME}"
         ).split()
         if left:
-            self.engine.docker("rm", "--force", "--volumes", *left)
+            self.engine.docker("rm", "--force", "--volumes", *{*left})
+        self._run("down", "--volumes", "--remove-orphans")
 
     def client(self) -> Anthropic:
         """The official client, patient with what is away for a while."""
@@ -105,6 +107,17 @@ class Composition:
         except OSError:
             return False
 
+    def is_whole(self) -> bool:
+        """Whether every replica serves, and none is missing."""
+        request = urllib.request.Request(f"{self.url}/status", headers={"x-api-key": self.key})  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
+                processes = json.loads(answer.read())["processes"]
+        except OSError:
+            return False
+        states = [one["state"] for one in processes]
+        return states == ["SERVING"] * _PROCESSES
+
     def inspect(self, service: str, number: int = 1) -> Any:
         """What the engine says of a container."""
         return self.engine.inspect(f"{_PROJECT}_{service}_{number}")
@@ -116,9 +129,10 @@ class Composition:
         return pid
 
     def is_back(self, service: str, before: int) -> bool:
-        """Whether a container that was killed runs again, and the whole stack is ready."""
+        """Whether a container that was killed runs again, and all of the stack serves."""
         state = self.inspect(service)["State"]
-        return bool(state["Running"]) and state["Pid"] not in {0, before} and self.is_ready()
+        running = bool(state["Running"]) and state["Pid"] not in {0, before}
+        return running and self.is_ready() and self.is_whole()
 
     def traces(self) -> dict[str, list[str]]:
         """The services that each trace spans, as far as the collector was told."""
