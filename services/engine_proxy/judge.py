@@ -93,6 +93,10 @@ class Judge:
         if not asked.query.keys() >= {"container", "repo", "tag"}:
             raise denied("an image of no container, or without a name")
         given = container.committed(bodies.read(asked.body or b"{}"), self._rules.places)
+        name = f"{asked.query['repo']}:{asked.query['tag']}"
+        there = await self._engine.told(f"/images/{name}/json")
+        if there is not None and not images.is_ours(there, self._identity):
+            raise denied(f"{name} is another installation's image")
         query = {**asked.query, "container": await self._own(asked.query["container"])}
         return Passed(replace(_request(asked), query=query, body=bodies.written(given)))
 

@@ -19,6 +19,7 @@ OURS = "a" * 64
 OTHERS = "b" * 64
 """Ids of two containers: one that the proxy has made, and somebody's."""
 LAYER = "sha256:" + "c" * 64
+OTHERS_LAYER = "drover-packages-ffffffffffff:other"
 OWN_VOLUME = "hands"
 PLACE = "/var/lib/docker/volumes/hands/_data"
 
@@ -65,6 +66,7 @@ class Peer:
             "/containers/drover-ours/json": {"Id": OURS, **self.labelled(**ours)},
             f"/containers/{OTHERS}/json": {"Id": OTHERS, **self.labelled(other="1")},
             "/containers/postgres/json": {"Id": OTHERS, **self.labelled()},
+            f"/images/{OTHERS_LAYER}/json": self.labelled(**{"drover.proxy.layer": "another"}),
             f"/images/{LAYER}/json": {
                 "Id": LAYER,
                 "RepoTags": ["drover-packages-0123456789ab:key"],

@@ -14,6 +14,7 @@ from tests.doubles.docker_engine import IMAGE, Engine
 from tests.doubles.engine_peer import (
     LAYER,
     OTHERS,
+    OTHERS_LAYER,
     OURS,
     OWN_VOLUME,
     PLACE,
@@ -61,7 +62,13 @@ ATTACKS: list[tuple[str, str, Any]] = [
     ("GET", "/v1.41/events", None),
     ("GET", '/v1.41/events?until=9&filters={"container":["postgres"],"event":["oom"]}', None),
     ("GET", "/v1.41/images/postgres/json", None),
-    ("GET", "/v1.41/images/drover-packages-ffffffffffff:other/json", None),
+    ("GET", f"/v1.41/images/{OTHERS_LAYER}/json", None),
+    ("DELETE", f"/v1.41/images/{OTHERS_LAYER}", None),
+    (
+        "POST",
+        f"/v1.41/commit?container={OURS}&repo=drover-packages-ffffffffffff&tag=other",
+        {"Labels": {}},
+    ),
     ("DELETE", "/v1.41/images/drover/sandbox", None),
     ("DELETE", f"/v1.41/images/{LAYER}?force=1", None),
     ("POST", "/v1.41/commit?container=postgres&repo=drover-packages-0123456789ab&tag=x", None),
