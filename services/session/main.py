@@ -118,8 +118,6 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     """
     registry = await exposed(settings.metrics_listen, stack)
     others = OtherProcesses.of(settings, Caller.SESSION, registry)
-    for one in settings.brain_addresses:  # names, too, which are looked up later
-        others.keep_here(one, "DROVER_BRAIN_ADDRESSES")
 
     def channel(callee: Caller, address: str) -> grpc.aio.Channel:
         opened = others.channel(address, callee)
@@ -136,9 +134,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     store = MeasuredStore(sql, metrics)
     copying = await stack.enter_async_context(Copying(SqlCopyStore(database, clock)))
 
-    brains = await stack.enter_async_context(
-        Brains(settings.brain_addresses, partial(others.channel, callee=Caller.BRAIN))
-    )
+    brains = await stack.enter_async_context(_brains(settings, others))
     notices = open_notices(url, SCHEMA.name)
     dispatcher = Dispatcher(brains, store, grace_seconds=_GRACE_SECONDS if notices else 0)
     leases = Leases(dispatcher.desert)
@@ -204,6 +200,12 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     await stack.enter_async_context(_running(*work))
     await _stopping(server, database, settings.drain_seconds, dispatcher.leave, stack)
     return server
+
+
+def _brains(settings: SessionSettings, others: OtherProcesses) -> Brains:
+    for one in settings.brain_addresses:  # names, too, which are looked up later
+        others.keep_here(one, "DROVER_BRAIN_ADDRESSES")
+    return Brains(settings.brain_addresses, partial(others.channel, callee=Caller.BRAIN))
 
 
 async def _stopping(
