@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-_STOP_DEADLINE = 40.0  # s; past the supervisor's own for its services
+_STOP_DEADLINE = 60.0  # s; past the supervisor's own for its services
 
 
 class LaunchFailedError(Exception):
