@@ -117,6 +117,13 @@ def test_every_process_is_asked_whether_it_serves() -> None:
         assert SERVICES[name]["healthcheck"]["test"][:4] == ["CMD", "python", "-m", "cli.probe"]
 
 
+def test_sandboxes_reach_none_of_what_the_vault_proxy_does_not_know_by_itself() -> None:
+    own = given("vault-proxy")["DROVER_EGRESS_OWN_ADDRESSES"].split(",")
+    served = {name: given(name) for name in PROCESSES if name != "engine-proxy"}
+    ports = {one["DROVER_METRICS_LISTEN"].rpartition(":")[2] for one in served.values()}
+    assert {"gateway:8080", *(f"gateway:{port}" for port in ports)} <= set(own)
+
+
 def test_networks_keep_apart_what_need_not_meet() -> None:
     networks = {name: set(service.get("networks", ())) for name, service in SERVICES.items()}
     assert {name for name, found in networks.items() if not found} == NO_NETWORK
