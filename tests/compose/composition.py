@@ -125,6 +125,7 @@ class Composition:
     def kill(self, service: str) -> int:
         """Kills a container's process as the kernel would for want of memory; its number."""
         pid = int(self.inspect(service)["State"]["Pid"])
+        assert pid, f"{service} does not run\n{self.logs()}"  # 0 would be the tests themselves
         os.kill(pid, signal.SIGKILL)
         return pid
 
