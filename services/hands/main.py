@@ -6,27 +6,24 @@ import asyncio
 import os
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import structlog
-from pydantic import AfterValidator, Field
 
 from catalogue.sandboxes import ceilings
 from chassis import lifecycle
 from chassis.clock import SystemClock
 from chassis.ids import new_id
-from chassis.settings import SecretText
 from chassis.telemetry.metrics import exposed
 from drover.hands.v1.hands_service_pb2_grpc import add_HandsServiceServicer_to_server
 from identity.about import tell
 from identity.leaving import announced
 from identity.peers import Peers
-from identity.settings import PeerSettings
 from identity.table import Caller
 from services.hands.backends.choice import Choice
 from services.hands.backends.docker.settings import DEFAULT_HOST, EngineSettings
 from services.hands.backends.kubernetes.backend import KubernetesBackend
-from services.hands.backends.kubernetes.settings import ClusterOptions, ClusterSettings
+from services.hands.backends.kubernetes.settings import ClusterSettings
 from services.hands.backends.local import LocalBackend
 from services.hands.checkpoints.archiver import Archiver
 from services.hands.checkpoints.keeper import Keeper
@@ -34,7 +31,6 @@ from services.hands.checkpoints.metrics import CheckpointMetrics
 from services.hands.checkpoints.origins import Origins
 from services.hands.checkpoints.pruning import Pruner
 from services.hands.checkpoints.restoring import Restorer
-from services.hands.checkpoints.settings import CheckpointOptions
 from services.hands.checkpoints.taking import Taker
 from services.hands.clients.mcp import McpClient
 from services.hands.clients.memory import MemoryClient
@@ -42,32 +38,30 @@ from services.hands.clients.registry import RegistryClient
 from services.hands.clients.vault_proxy import VaultProxyClient
 from services.hands.clients.web import WebClient
 from services.hands.custody import Custody
-from services.hands.disk import DiskLimits, DiskWatcher
+from services.hands.disk import DiskWatcher
 from services.hands.domain import protections
-from services.hands.domain.limits import MIB, Limits
-from services.hands.domain.recipe import Standard
+from services.hands.domain.limits import MIB
 from services.hands.egress.grants import Grants
 from services.hands.egress.metrics import EgressMetrics
 from services.hands.egress.network import Network
 from services.hands.egress.proxy import ProxyAddress
-from services.hands.egress.settings import EgressOptions
 from services.hands.executor import Executor
 from services.hands.given import Given
 from services.hands.memory.attendant import MemoryDirectories
 from services.hands.metrics import PoolMetrics
 from services.hands.outputs.record import mark_restored
-from services.hands.outputs.settings import OutputOptions
 from services.hands.packages.builder import Terms
-from services.hands.packages.settings import PackageOptions, indexes
+from services.hands.packages.settings import indexes
 from services.hands.packages.shelf import Shelf
 from services.hands.pool import Pool
-from services.hands.pool_settings import PoolOptions, pools
+from services.hands.pool_settings import pools
 from services.hands.remote.granted import RemoteGrants
 from services.hands.remote.mcp import McpTools
 from services.hands.remote.outside import Outside
 from services.hands.remote.spilling import Spilling
 from services.hands.remote.web import WebPages
 from services.hands.rpc import HandsRpc
+from services.hands.settings import HandsSettings
 from services.hands.store.checkpoints import SqlCheckpoints
 from services.hands.store.handovers import SqlHandOvers
 from services.hands.store.journal import SqlJournal
@@ -77,7 +71,6 @@ from services.hands.traffic import CountedMemories, Traffic
 from services.hands.workspace import Workspaces
 from storage import open_database
 from storage.health import follow
-from storage.settings import DatabaseSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,113 +90,6 @@ _GRACE_SECONDS: Final = 3.0
 _log = structlog.get_logger("hands.main")
 _MAX_ENTRIES: Final = 1_000_000
 """Files and directories of a workspace that is kept in a store."""
-
-
-def _half_the_processors() -> float:
-    return max(1.0, (os.cpu_count() or 1) / 2)
-
-
-def _protections(text: str) -> str:
-    protections.minimum(text)
-    return text
-
-
-class HandsSettings(
-    CheckpointOptions,
-    ClusterOptions,
-    EgressOptions,
-    OutputOptions,
-    PackageOptions,
-    PoolOptions,
-    DatabaseSettings,
-    PeerSettings,
-):
-    """Settings of the hands."""
-
-    hands_database_url: SecretText = Field(
-        default=None, description="The database of the hands alone."
-    )
-    hands_memory_mib: int = Field(default=4096, ge=64, description="Memory of one sandbox.")
-    hands_processes: int = Field(
-        default=512, ge=16, description="Processes and threads of one sandbox."
-    )
-    hands_cpus: float = Field(
-        default_factory=_half_the_processors,
-        gt=0,
-        description="Processors of one sandbox; default half of the machine's.",
-    )
-    hands_file_mib: int = Field(default=4096, ge=1, description="Size of one file in a sandbox.")
-    hands_workspace_mib: int = Field(
-        default=10240, ge=1, description="Disk of one session's files; more ends its sandbox."
-    )
-    hands_free_mib: int = Field(
-        default=512, ge=0, description="Free disk below which a sandbox that writes is ended."
-    )
-    hands_tmp_mib: int = Field(default=512, ge=1, description="Size of a sandbox's /tmp.")
-
-    sandbox: Literal["local", "docker", "kubernetes"] = Field(
-        default="local",
-        description="What sandboxes are made by; the environment's metadata may name another.",
-    )
-    sandbox_image: str = Field(
-        default="drover/sandbox",
-        min_length=1,
-        description="The image of docker sandboxes, and of kubernetes ones, which have no other.",
-    )
-    sandbox_runtime: str = Field(
-        default="",
-        description="The engine's runtime for them, or the cluster's class; default its own.",
-    )
-    sandbox_data_volume: str = Field(
-        default="",
-        description="Where the hands are in a container beside their docker sandboxes: the "
-        "engine's name of the volume that is mounted as DROVER_DATA_DIR.",
-    )
-    sandbox_engine_minimum: str = Field(
-        default="20.10", description="The oldest version of the engine that is taken."
-    )
-    sandbox_runc_minimum: str = Field(
-        default="", description="The oldest version of runc that is taken; default any."
-    )
-    sandbox_minimum: Annotated[str, AfterValidator(_protections)] = Field(
-        default=protections.DEFAULT,
-        description="Protections without which no sandbox starts: isolated, limited, separate, "
-        "own-kernel, or names of single ones, separated by commas (docs/sandboxes.md).",
-    )
-
-    hands_drain_seconds: float = Field(
-        default=3.0,
-        ge=0,
-        le=3600,
-        description="Seconds that tool calls under way may take to end when the hands are told to "
-        "stop; then their sandboxes end, and their outcome is unknown.",
-    )
-
-    @property
-    def stop_seconds(self) -> float:
-        """Seconds within which the process has stopped, from its signal on."""
-        return super().stop_seconds + self.hands_drain_seconds
-
-    def limits(self) -> Limits:
-        """What one sandbox may use."""
-        return Limits(
-            memory_bytes=self.hands_memory_mib * MIB,
-            processes=self.hands_processes,
-            cpus=self.hands_cpus,
-            file_bytes=self.hands_file_mib * MIB,
-            tmp_bytes=self.hands_tmp_mib * MIB,
-        )
-
-    def disk_limits(self) -> DiskLimits:
-        """What the sessions' files may take of the disk."""
-        return DiskLimits(self.hands_workspace_mib * MIB, self.hands_free_mib * MIB)
-
-    def standard(self) -> Standard:
-        """What sandboxes are made of where the environment does not say."""
-        images = {"docker": self.sandbox_image}
-        if "sandbox_image" in self.model_fields_set:  # the default is none for a cluster
-            images["kubernetes"] = self.sandbox_image
-        return Standard(self.sandbox, self.limits(), images, ceilings(self.sandbox_ceilings))
 
 
 async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:

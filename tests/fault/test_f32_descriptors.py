@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from drover.hands.v1 import hands_service_pb2 as pb
-from services.hands.main import HandsSettings
+from services.hands.settings import HandsSettings
 from tests.doubles.hands_waiting import eventually
 from tests.doubles.messages_api import ToolUse, says, text, tools
 from tests.e2e.driving import new_session, send, texts

@@ -19,7 +19,8 @@ from chassis.secret import Secret
 from cli.stack.order import Order
 from drover.hands.v1 import hands_service_pb2 as pb
 from drover.hands.v1.hands_service_pb2_grpc import HandsServiceStub
-from services.hands.main import HandsSettings, build
+from services.hands.main import build
+from services.hands.settings import HandsSettings
 from tests.doubles.standing import PromptExit
 from tests.e2e.forked import warm
 

@@ -13,7 +13,8 @@ import pytest
 from chassis.grpc.channel import open_channel
 from drover.hands.v1 import hands_service_pb2 as pb
 from drover.hands.v1.hands_service_pb2_grpc import HandsServiceStub
-from services.hands.main import HandsSettings, build
+from services.hands.main import build
+from services.hands.settings import HandsSettings
 from tests.doubles.hands_keeping import until
 from tests.doubles.standing import PromptExit
 from tests.integration.hands.conftest import TOKEN, call

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from services.hands.main import HandsSettings
+from services.hands.settings import HandsSettings
 from tests.doubles.hands_stack import contained, running
 from tests.doubles.hands_waiting import eventually
 from tests.doubles.kubernetes_cluster import CLAIM, IMAGE, Cluster, lacking, running_cluster

@@ -14,7 +14,7 @@ import pytest
 
 from drover.hands.v1 import hands_service_pb2 as pb
 from services.hands.backends.docker.container import INSTALLATION
-from services.hands.main import HandsSettings
+from services.hands.settings import HandsSettings
 from tests.doubles.docker_engine import IMAGE, Engine
 from tests.doubles.hands_stack import Sandboxes, contained, running
 from tests.doubles.hands_waiting import eventually

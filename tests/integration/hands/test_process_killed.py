@@ -16,7 +16,7 @@ from drover.hands.v1 import hands_service_pb2 as pb
 from services.hands.backends.marks import Marks
 from services.hands.backends.process import children, identify
 from services.hands.domain.execution import SANDBOX_LOST
-from services.hands.main import HandsSettings
+from services.hands.settings import HandsSettings
 from tests.doubles.hands_stack import running
 from tests.doubles.hands_waiting import eventually
 from tests.integration.hands.conftest import HandsProcess, call

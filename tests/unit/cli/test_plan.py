@@ -13,7 +13,7 @@ from cli.stack.order import Order
 from cli.stack.plan import Plan, public
 from identity.settings import PeerSettings
 from services.brain.settings import BrainSettings
-from services.hands.main import HandsSettings
+from services.hands.settings import HandsSettings
 
 SHELL = {
     "PATH": "/bin",

@@ -5,7 +5,7 @@ import pytest
 from identity.leaving import announced
 from identity.settings import PeerSettings
 from services.brain.settings import BrainSettings
-from services.hands.main import HandsSettings
+from services.hands.settings import HandsSettings
 
 
 class Recorder:
