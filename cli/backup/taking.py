@@ -37,6 +37,9 @@ def take(data: Path, to: Path, keys: Path | None) -> None:
         if place is not None and place.exists():
             msg = f"{place} is there already: name a new directory"
             raise TransferError(msg)
+        if place is not None and place.resolve().is_relative_to(data.resolve()):
+            msg = f"{place} is in {data}, which may go as a whole: name a directory elsewhere"
+            raise TransferError(msg)
     if not data.is_dir():
         msg = f"{data} is no directory: name the data directory with --data"
         raise TransferError(msg)

@@ -180,6 +180,14 @@ def test_failure_takes_nothing_along_that_was_there(
     assert database.exists()
 
 
+def test_no_back_up_is_made_of_itself(place: Place) -> None:
+    inside = place.data / "hands" / "kept"
+    for told in ((inside,), (place.to, "--keys", inside)):
+        code, said = place.run("backup", *told, "--data", place.data)
+        assert (code, "name a directory elsewhere" in said) == (1, True)
+    assert not inside.exists()
+
+
 def test_directory_without_any_database_is_no_installation(place: Place) -> None:
     (place.data / "registry.db").unlink()
     code, told = place.backup()
