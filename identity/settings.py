@@ -61,13 +61,21 @@ class PeerSettings(Settings):
     def token(self) -> Secret:
         """Reads the installation's secret (ARCHITECTURE §7). Raises `CannotStartError`."""
         try:
-            return Secret(self.token_file.read_text(encoding="utf-8").strip())
-        except OSError as error:
+            secret = self.token_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
             msg = (
                 f"the installation's secret cannot be read from {self.token_file} "
-                f"({error.strerror}): name its file with DROVER_TOKEN_FILE"
+                f"({why}): name its file with DROVER_TOKEN_FILE"
             )
             raise CannotStartError(msg) from error
+        if not secret:
+            msg = (
+                f"{self.token_file} is empty, and everybody would have the installation's secret: "
+                "put one there, the same for every process"
+            )
+            raise CannotStartError(msg)
+        return Secret(secret)
 
     def address_of(self, service: str) -> str:
         """Where a service listens. Raises `CannotStartError` if that was not set."""

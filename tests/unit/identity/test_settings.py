@@ -33,3 +33,11 @@ def test_secret_that_is_not_there_is_told_with_its_file(tmp_path):
 def test_service_that_nobody_has_placed_is_told_with_its_variable():
     with pytest.raises(CannotStartError, match="DROVER_SESSION_ADDRESS is not set"):
         PeerSettings().address_of("session")
+
+
+@pytest.mark.parametrize(("held", "told"), [(b" \n", "is empty"), (b"\xff\xfe", "it is no text")])
+def test_file_without_a_secret_in_it_is_named(tmp_path, held, told):
+    file = tmp_path / "token"
+    file.write_bytes(held)
+    with pytest.raises(CannotStartError, match=f"{file}.*{told}"):
+        PeerSettings(token_file=file).token()
