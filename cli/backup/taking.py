@@ -33,16 +33,7 @@ def take(data: Path, to: Path, keys: Path | None) -> None:
     Databases first: whatever they name is in the files that are packed after them. Raises
     `TransferError`, `CannotStartError` and `OSError`.
     """
-    for place in (to, keys):
-        if place is not None and place.exists():
-            msg = f"{place} is there already: name a new directory"
-            raise TransferError(msg)
-        if place is not None and place.resolve().is_relative_to(data.resolve()):
-            msg = f"{place} is in {data}, which may go as a whole: name a directory elsewhere"
-            raise TransferError(msg)
-    if not data.is_dir():
-        msg = f"{data} is no directory: name the data directory with --data"
-        raise TransferError(msg)
+    _check_places(data, [place for place in (to, keys) if place is not None])
     unfinished = to.with_name(f".{to.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True, mode=contents.PRIVATE)
@@ -78,6 +69,19 @@ def take(data: Path, to: Path, keys: Path | None) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
     for one in left_out:
         out.say(f"left out: {one}", "yellow")
+
+
+def _check_places(data: Path, places: list[Path]) -> None:
+    for place in places:
+        if place.exists():
+            msg = f"{place} is there already: name a new directory"
+            raise TransferError(msg)
+        if place.resolve().is_relative_to(data.resolve()):
+            msg = f"{place} is in {data}, which may go as a whole: name a directory elsewhere"
+            raise TransferError(msg)
+    if not data.is_dir():
+        msg = f"{data} is no directory: name the data directory with --data"
+        raise TransferError(msg)
 
 
 def _pieces(data: Path, to: Path, left_out: list[str]) -> Iterator[tuple[str, str]]:
