@@ -97,7 +97,9 @@ class Link(asyncio.Protocol):
     # ---- what the protocol above does ----
 
     def write(self, data: bytes) -> None:
-        """Sends."""
+        """Sends; nothing any more once the connection closes, as a plain one has it."""
+        if self.transport is None or self.transport.is_closing():
+            return
         left = memoryview(data)
         while left and not self._said_all:
             left = left[self._tls.write(left) :]
@@ -105,7 +107,7 @@ class Link(asyncio.Protocol):
 
     def say_all(self) -> None:
         """Says that no more will be sent."""
-        if self._said_all or self.transport is None:
+        if self._said_all or self.transport is None or self.transport.is_closing():
             return
         # What waits to be read must not be in the way of the farewell.
         if not self._take_in():

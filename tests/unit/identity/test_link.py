@@ -178,6 +178,8 @@ async def test_what_is_no_tls_behind_something_that_is_ends_the_connection_alone
         link._tls.write(b"good")
         link.transport.write(link._outgoing.read() + b"\x17\x03\x03\x00\x05never")
         await soon(server.gone)
+        server.transport.write(b"too late, and nobody's fault")
+        server.transport.write_eof()
     assert isinstance(server.lost[0], ssl.SSLError)
     assert len(server.lost) == 1
     assert faults == []
@@ -192,6 +194,17 @@ async def test_nothing_is_kept_of_what_follows_an_end(hands, proxy):
         link = server.transport._link
         link.data_received(b"junk" * 1000)
         assert link._incoming.pending == 0
+
+
+@pytest.mark.parametrize("how", ["close", "abort"])
+async def test_what_is_written_to_a_closed_connection_is_dropped(hands, proxy, how):
+    async with serving(below(proxy, HANDS, Recorder)) as port:
+        end = await dialled(port, hands)
+        getattr(end.transport, how)()
+        end.transport.write(b"late")
+        end.transport.write_eof()
+        end.transport.close()
+        await soon(end.gone)
 
 
 async def test_connection_that_is_cut_off_is_no_end(hands, proxy):
