@@ -48,6 +48,7 @@ def prepare(directory: Path, environ: Mapping[str, str]) -> list[Caller]:
         password = _make(
             directory / "postgres" / "password", secrets.token_urlsafe(32), write_public
         )
+        _make(directory / "postgres" / "superuser", secrets.token_urlsafe(32), write_public)
         _make(directory / "database" / "pgpass", f"*:*:*:drover:{password}\n", anew=True)
         return _certify(directory)
     except OSError as error:

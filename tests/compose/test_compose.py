@@ -120,6 +120,10 @@ def test_containers_have_no_more_rights_than_they_need(stack: Composition) -> No
     ]
     assert holders == ["engine-proxy"]
     assert stack.inspect("engine-proxy")["HostConfig"]["NetworkMode"] == "none"
+    asked = "SELECT rolname FROM pg_roles WHERE rolsuper"
+    psql = f'/usr/lib/postgresql/*/bin/psql --username postgres -At -c "{asked}"'
+    container = stack.inspect("postgres")["Id"]
+    assert stack.engine.docker("exec", container, "sh", "-c", psql).split() == ["postgres"]
 
 
 class Load:

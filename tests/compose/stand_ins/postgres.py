@@ -1,4 +1,4 @@
-"""As the official image begins: a database with the password of a file, then the server."""
+"""As the official image begins: a superuser with the password of a file, scripts, the server."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ import sys
 from pathlib import Path
 
 DATA = Path("/var/lib/postgresql/data/cluster")
+SCRIPTS = Path("/docker-entrypoint-initdb.d")
 PROGRAMS = next(Path("/usr/lib/postgresql").glob("*/bin"))
 
 
 def main() -> None:
-    user, database = os.environ["POSTGRES_USER"], os.environ["POSTGRES_DB"]
     if not (DATA / "PG_VERSION").exists():
+        user, password = os.environ["POSTGRES_USER"], os.environ["POSTGRES_PASSWORD_FILE"]
         made = ("-D", DATA, "--no-sync", "--encoding=UTF8", "--locale=C", f"--username={user}")
-        password = ("--pwfile", os.environ["POSTGRES_PASSWORD_FILE"])
         access = ("--auth-local=trust", "--auth-host=scram-sha-256")
-        run("initdb", *made, *password, *access)
+        run(PROGRAMS / "initdb", *made, "--pwfile", password, *access)
         with (DATA / "pg_hba.conf").open("a") as rules:
             rules.write("host all all all scram-sha-256\n")
-        run("postgres", "--single", "-D", DATA, "postgres", given=f"CREATE DATABASE {database};\n")
+        control = (PROGRAMS / "pg_ctl", "-D", DATA, "-w")
+        run(*control, "-o", "-c listen_addresses=", "start")
+        for script in sorted(SCRIPTS.iterdir()):
+            run("sh", script)
+        run(*control, "stop")
     server = (
         str(PROGRAMS / "postgres"),
         "-D",
@@ -32,14 +36,9 @@ def main() -> None:
     os.execv(server[0], server)  # noqa: S606
 
 
-def run(program: str, *arguments: str | Path, given: str = "") -> None:
-    subprocess.run(
-        [PROGRAMS / program, *arguments],
-        check=True,
-        input=given,
-        text=True,
-        stdout=subprocess.DEVNULL,
-    )
+def run(*command: str | Path) -> None:
+    path = f"{PROGRAMS}:{os.environ['PATH']}"
+    subprocess.run(command, check=True, env={**os.environ, "PATH": path}, stdout=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

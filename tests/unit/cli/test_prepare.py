@@ -25,6 +25,7 @@ def test_everything_is_made_and_nobody_else_reads_what_is_secret(tmp_path: Path)
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600, name
     password = (tmp_path / "postgres" / "password").read_text()
     assert (tmp_path / "database" / "pgpass").read_text() == f"*:*:*:drover:{password}\n"
+    assert (tmp_path / "postgres" / "superuser").read_text() not in {"", password}
     for caller in Caller:
         assert Credentials.read(tmp_path / caller, caller).caller is caller
 

@@ -80,6 +80,9 @@ def test_what_is_secret_is_mounted_by_those_it_is_for() -> None:
         assert holders[f"tls-{process}"] == {"prepare", process}
     assert holders["tls-operator"] == {"prepare", "drover"}
     assert holders["postgres-password"] == {"prepare", "postgres"}
+    # The services' user of the database is not its superuser.
+    assert given("postgres")["POSTGRES_USER"] == "postgres"
+    assert given("postgres")["POSTGRES_PASSWORD_FILE"].endswith("/superuser")
     assert holders["keys"] == {"prepare", "gateway", "drover"}
     assert holders["engine"] == {"engine-proxy", "hands"}
     assert holders["${DOCKER_SOCKET:-/var/run/docker.sock}"] == {"engine-proxy"}
