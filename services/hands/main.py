@@ -97,6 +97,9 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
 
     It reports healthy only once nothing is left of a process that died before it.
     """
+    registry = await exposed(settings.metrics_listen, stack)
+    peers = Peers.of(settings, Caller.HANDS, registry)
+    server = peers.server(settings, registry)
     directory = settings.data_dir.absolute() / "hands"
     directory.mkdir(parents=True, exist_ok=True)
     database = await open_database(settings.database(SERVICE).open(), SCHEMA)
@@ -118,11 +121,9 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     await workspaces.start()
 
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
-    registry = await exposed(settings.metrics_listen, stack)
     keeper = await _keeper(
         settings, stack, tasks, database=database, workspaces=workspaces, registry=registry
     )
-    peers = Peers.of(settings, Caller.HANDS, registry)
     vault_proxy = _channel(settings.vault_proxy_address, Caller.VAULT_PROXY, peers, stack)
     records = _channel(settings.registry_address, Caller.REGISTRY, peers, stack)
     grants = _grants(vault_proxy, tasks)
@@ -162,7 +163,6 @@ async def build(settings: HandsSettings, stack: AsyncExitStack) -> GrpcServer:
     pool.fill()
 
     registry.register(PoolMetrics(pool, SystemClock()))
-    server = peers.server(settings, registry)
     mcp = outside.mcp if outside is not None else None
     server.add(
         add_HandsServiceServicer_to_server,

@@ -86,11 +86,11 @@ class RegistrySettings(DatabaseSettings, FileOptions, PeerSettings):
 
 async def build(settings: RegistrySettings, stack: AsyncExitStack) -> GrpcServer:
     """A started registry; `stack` stops it and closes its database."""
+    registry = await exposed(settings.metrics_listen, stack)
+    server = Peers.of(settings, Caller.REGISTRY, registry).server(settings, registry)
     database = await open_database(settings.database(SERVICE).open(), SCHEMA)
     stack.push_async_callback(database.close)
     clock = SystemClock()
-    registry = await exposed(settings.metrics_listen, stack)
-    server = Peers.of(settings, Caller.REGISTRY, registry).server(settings, registry)
     models = load(settings.models_file)
     agents, environments = SqlAgentStore(database, clock), SqlEnvironmentStore(database, clock)
     objects = KeptObjects(settings.store(), database, clock, new_id)

@@ -118,6 +118,7 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
     """
     registry = await exposed(settings.metrics_listen, stack)
     others = OtherProcesses.of(settings, Caller.SESSION, registry)
+    server = others.server(settings, registry)
 
     def channel(callee: Caller, address: str) -> grpc.aio.Channel:
         opened = others.channel(address, callee)
@@ -177,7 +178,6 @@ async def build(settings: SessionSettings, stack: AsyncExitStack) -> GrpcServer:
         files_due=file_releases.look,
     )
     _show(metrics, feed, leases, dispatcher, watch)
-    server = others.server(settings, registry)
     _offer(
         server,
         parts,

@@ -128,11 +128,11 @@ class Outside(NamedTuple):
 
 async def build(settings: VaultProxySettings, stack: AsyncExitStack) -> GrpcServer:
     """A started vault proxy; `stack` stops it and closes its database."""
-    database = await open_database(settings.database(SERVICE).open(), SCHEMA)
-    stack.push_async_callback(database.close)
     registry = await exposed(settings.metrics_listen, stack)
     peers = Peers.of(settings, Caller.VAULT_PROXY, registry)
     server = peers.server(settings, registry)
+    database = await open_database(settings.database(SERVICE).open(), SCHEMA)
+    stack.push_async_callback(database.close)
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     ground = Ground(settings, stack, tasks, database, SystemClock(), registry, server)
     channel = peers.channel(settings.address_of("session"), Caller.SESSION)
