@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chassis.errors import CannotStartError
-from cli.errors import fail
 from cli.terminal import Terminal
 from identity.files import write_private, write_public
 from identity.folder import Folder, FolderError
@@ -93,7 +92,8 @@ def main() -> None:
     try:
         renewed = prepare(directory, os.environ)
     except CannotStartError as error:
-        fail(str(error))
+        Terminal(stderr=True).say(f"drover: {error}", "red")
+        sys.exit(1)
     if renewed:
         out.say(
             "certificates were renewed, which processes read as they start: restart all that run"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chassis.errors import CannotStartError
-from cli.prepare import prepare
+from cli.prepare import main, prepare
 from identity.credentials import Credentials
 from identity.folder import Folder
 from identity.table import Caller
@@ -65,6 +65,16 @@ def test_key_that_cannot_be_one_is_told_of_before_anything_is_made(
     with pytest.raises(CannotStartError, match=r"DROVER_API_KEY in \.env .* choose another"):
         prepare(tmp_path, {"DROVER_API_KEY": key})
     assert made(tmp_path) == {}
+
+
+def test_what_is_wrong_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DROVER_API_KEY", "short")
+    monkeypatch.setattr("sys.argv", ["prepare", str(tmp_path)])
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    assert capsys.readouterr().err.startswith("drover: DROVER_API_KEY in .env must be")
 
 
 def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
