@@ -26,7 +26,8 @@ _STATES: Final = {
 _SQLITE: Final = {
     sqlite3.SQLITE_FULL: "there is no room for the database {at}: make room on its disk",
     sqlite3.SQLITE_IOERR: "the database {at} cannot be written: is its disk full? ({said})",
-    sqlite3.SQLITE_CANTOPEN: "the database {at} cannot be opened: is its directory there, and may this user write to it?",
+    sqlite3.SQLITE_CANTOPEN: "the database {at} cannot be opened: is its directory there, and "
+    "may this user write to it?",
     sqlite3.SQLITE_READONLY: "the database {at} is read-only to this user: give it the file",
     sqlite3.SQLITE_CORRUPT: "the database {at} is damaged: restore it from a back-up",
     sqlite3.SQLITE_NOTADB: "{at} is no database: restore it from a back-up",
