@@ -16,7 +16,7 @@ import structlog
 from services.hands.backends import agent_files, lock, seccomp, user_files
 from services.hands.backends.bubblewrap import PYTHONS
 from services.hands.backends.docker import container, fitness
-from services.hands.backends.docker.engine import Engine, EngineRefused
+from services.hands.backends.docker.engine import Engine, EngineAway, EngineRefused
 from services.hands.backends.docker.layers import DockerLayers
 from services.hands.backends.docker.sandbox import DockerSandbox
 from services.hands.backends.port import BackendUnavailable
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from services.hands.backends.port import SandboxSpec
 
 _BAD_REQUEST: Final = 400
+_PATIENCE: Final = 10.0
+"""Seconds that a start waits for an engine, or the proxy before it, that is started again."""
 
 _log = structlog.get_logger("hands.docker")
 
@@ -51,6 +53,7 @@ class DockerBackend:
         named = os.fsencode(f"{place}{self._directory}")
         self._installation = hashlib.sha256(named).hexdigest()[:12]
         self._machine: container.Machine | None = None
+        self._met = False
         self._preparing = asyncio.Lock()
         self._live: set[str] = set()
         self._lock = -1
@@ -66,7 +69,19 @@ class DockerBackend:
             _log.warning("containers_unavailable", reason=str(error))
 
     async def launch(self, spec: SandboxSpec) -> DockerSandbox:
-        """Starts a sandbox. Raises `BackendUnavailable`."""
+        """Starts a sandbox. Raises `BackendUnavailable`.
+
+        An engine that has answered before and is away is waited for.
+        """
+        try:
+            return await self._launch(spec)
+        except EngineAway:
+            self._machine = None  # the engine is another one when it is back, and is asked anew
+            if not self._met or not await self._engine.returns(_PATIENCE):
+                raise
+            return await self._launch(spec)
+
+    async def _launch(self, spec: SandboxSpec) -> DockerSandbox:
         machine = await self._ready()
         if not machine.sockets:
             spec = replace(spec, way_out=None)
@@ -142,7 +157,7 @@ class DockerBackend:
                 machine = fitness.check(info, version, self._settings)
                 machine = replace(machine, places=await self._places())
                 await self._sweep()
-                self._machine = machine
+                self._machine, self._met = machine, True
             return self._machine
 
     async def _places(self) -> container.Places:

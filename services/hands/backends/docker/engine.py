@@ -32,6 +32,7 @@ T = TypeVar("T")
 _NOT_FOUND: Final = 404
 _NONE_BEHIND: Final = 503
 """What the engine proxy answers in the engine's place."""
+_PAUSE: Final = 0.25
 _REMOVE_ATTEMPTS: Final = 5
 _REMOVE_PAUSE: Final = 0.2
 _COMMIT_SECONDS: Final = 300.0
@@ -74,6 +75,19 @@ class Engine:
     async def about(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """What the engine says of itself: its `info` and its `version`."""
         return await self._do(lambda client: (client.info(), client.version()))
+
+    async def returns(self, seconds: float) -> bool:
+        """Waits for so long until the engine answers; whether it does."""
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                await self._do(lambda client: client.ping())
+            except EngineAway:
+                if time.monotonic() >= until:
+                    return False
+                await asyncio.sleep(_PAUSE)
+            else:
+                return True
 
     async def image(self, name: str) -> Mapping[str, Any] | None:
         """An image that the engine has; None if it has none of that name. Nothing is fetched."""
