@@ -11,7 +11,7 @@ from typing import Final
 VARIABLE: Final = "DROVER_SOAK"
 """A factor: 1 is the whole of every long run (`make soak`), unset is the share that CI runs."""
 
-_SHARE: Final = 0.125
+_SHARE: Final = 0.08
 _WHOLE_TAKES: Final = 4
 """How many times what it may take in CI a test may take in the whole of its run."""
 
