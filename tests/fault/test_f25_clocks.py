@@ -133,8 +133,8 @@ def test_a_lease_is_over_in_time_though_the_clock_was_set_back(fleet: Replicas) 
         brain, _ = fleet.holder(session.id)
         for name in fleet.sessions:
             set_clock(fleet, name, -HOUR)
-        # With those who woke it gone too, only its lease says that the brain lives.
-        fleet.kill(brain, *fleet.sessions)
+        # With those who woke it gone, and before it, only its lease says that the brain lives.
+        fleet.kill(*fleet.sessions, brain)
         fleet.start(*fleet.sessions)
         log = fleet.until_idle(client, session.id, deadline=LEASE + FOUND + 10)
         assert texts(log, "agent.message") == ["taken over"]
