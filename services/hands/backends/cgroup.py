@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from services.hands.domain.limits import Limits
 
 _PERIOD: Final = 100_000  # microseconds
-_CALLER: Final = "0"  # whoever writes it
 _CONTROLLERS: Final = ("memory", "pids", "cpu")
-_THREADS: Final = "tasks"
 _DEFAULT_ROOT: Final = Path("/sys/fs/cgroup")
 _OWN_GROUPS: Final = Path("/proc/self/cgroup")
 
@@ -27,22 +25,6 @@ class Group:
 
     directories: tuple[Path, ...]
     memory: Path | None
-    cpu: Path | None = None
-
-    def enter(self) -> None:
-        """Moves the thread in that calls this, where threads may be. Raises `OSError`.
-
-        All but what shares out processors, of which all groups of sandboxes together have as much
-        as one other process.
-        """
-        for directory in self.directories:
-            if directory != self.cpu:
-                _write(directory / _THREADS, _CALLER)
-
-    def add_late(self, pids: Iterable[int]) -> None:
-        """Moves processes that `enter` has begun with to where it did not. Raises `OSError`."""
-        if self.cpu is not None:
-            Group((self.cpu,), None).add(pids)
 
     def add(self, pids: Iterable[int]) -> None:
         """Moves processes in. Raises `OSError`."""
@@ -85,24 +67,11 @@ class Group:
 
 
 class ControlGroups:
-    """Makes groups below one parent per hierarchy. Found by `find`.
+    """Makes groups below one parent per hierarchy. Found by `find`."""
 
-    `home` is the group that this process is in of each hierarchy, where its threads may leave them
-    and come back. There is none in version 2, whose groups have whole processes. `find_home` says
-    where it is now.
-    """
-
-    def __init__(
-        self,
-        parents: Mapping[str, Path],
-        *,
-        unified: bool,
-        find_home: Callable[[], Group | None] = lambda: None,
-    ) -> None:
+    def __init__(self, parents: Mapping[str, Path], *, unified: bool) -> None:
         self._parents = parents
         self._unified = unified
-        self._find_home = find_home
-        self.home = find_home()
 
     @property
     def bounds_memory(self) -> bool:
@@ -133,22 +102,7 @@ class ControlGroups:
                 if _made(group / name):
                     parents[controller] = group / name
                     break
-        return cls(parents, unified=False, find_home=lambda: _home(root, _groups_of(own), parents))
-
-    def go_home(self) -> None:
-        """Moves the thread that calls this to where this process is, which may have been moved.
-
-        If it cannot it stays where it is, and there is no `home` any more.
-        """
-        for _ in range(2):
-            try:
-                if self.home is not None:
-                    self.home.enter()
-            except OSError:
-                self.home = self._find_home()
-            else:
-                return
-        self.home = None
+        return cls(parents, unified=False)
 
     def make(self, name: str, limits: Limits) -> Group:
         """A new group under its limits. Raises `OSError`."""
@@ -166,8 +120,7 @@ class ControlGroups:
         except OSError:
             Group(tuple(directories), None).remove()
             raise
-        cpu = None if self._unified else self._parents.get("cpu")
-        return Group(tuple(directories), memory, None if cpu is None else cpu / name)
+        return Group(tuple(directories), memory)
 
     def close(self) -> None:
         """Removes the parents, if nothing is in them."""
@@ -197,16 +150,6 @@ class ControlGroups:
         if controller == "memory":
             return (("memory.limit_in_bytes", str(limits.memory_bytes)),)
         return (("cpu.cfs_period_us", str(_PERIOD)), ("cpu.cfs_quota_us", quota))
-
-
-def _home(root: Path, groups: Mapping[str, str], controllers: Iterable[str]) -> Group | None:
-    """The groups of a process, if each of its threads may come back to them."""
-    if not all(controller in groups for controller in controllers):
-        return None
-    found = {one: root / one / groups[one] for one in controllers}
-    if not all(os.access(group / _THREADS, os.W_OK) for group in found.values()):
-        return None
-    return Group(tuple(dict.fromkeys(found.values())), None, found.get("cpu"))
 
 
 def _groups_of(file: Path) -> dict[str, str]:

@@ -14,7 +14,6 @@ import os
 import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -23,7 +22,6 @@ from services.hands.backends.port import BackendUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
 T = TypeVar("T")
 
@@ -63,25 +61,14 @@ class Launcher:
         return self._seen / path.relative_to(self._directory)
 
     async def start(
-        self,
-        program: Sequence[str | int],
-        files: Sequence[bytes],
-        *,
-        user: int | None,
-        within: AbstractContextManager[object] | None = None,
+        self, program: Sequence[str | int], files: Sequence[bytes], *, user: int | None
     ) -> Started:
         """Starts a program with an empty environment, as `user` if that is not None.
 
         Each of `files` is inherited as a descriptor; a number among the program's arguments is the
-        index of one, and is replaced by its descriptor. The thread is `within` something meanwhile.
-        Raises `OSError`.
+        index of one, and is replaced by its descriptor. Raises `OSError`.
         """
-
-        def start() -> Started:
-            with within or nullcontext():
-                return _start(program, files, user)
-
-        return await self._do(start)
+        return await self._do(lambda: _start(program, files, user))
 
     async def close(self) -> None:
         """Ends the thread, and with it whatever it started that still runs."""

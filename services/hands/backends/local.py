@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from services.hands.backends import agent_files, bubblewrap, etc_files, lock, seccomp, trial
-from services.hands.backends.cgroup import ControlGroups
-from services.hands.backends.joining import Joining
+from services.hands.backends.cgroup import ControlGroups, Group
 from services.hands.backends.launcher import Launcher
 from services.hands.backends.marks import Marks
 from services.hands.backends.port import BackendUnavailable, SandboxSpec, Volume
@@ -28,7 +27,7 @@ from services.hands.workspace import LAST_OWNER
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from services.hands.backends.launcher import Started
@@ -94,12 +93,15 @@ class LocalBackend:
             )
         if self._unavailable or self._program is None:
             raise BackendUnavailable(self._unavailable)
-        joining = Joining(self._groups, spec.hand_id, spec.limits)
+        group = None
         try:
-            started = await self._start(spec, bubblewrap.command(self._python), joining)
+            group = self._make_group(spec)
+            started = await self._start(spec, bubblewrap.command(self._python))
         except OSError as error:
+            if group is not None:
+                group.remove()
             raise BackendUnavailable(f"bubblewrap did not start: {error.strerror}") from error
-        return await LocalSandbox.open(started, spec, joining, self._marks)
+        return await LocalSandbox.open(started, spec, group, self._marks)
 
     async def system(self, kind: str, image: str) -> str:  # noqa: ARG002  # there is but one
         """The release of this machine's own."""
@@ -116,11 +118,11 @@ class LocalBackend:
         volume = Volume(self._directory / "trial", owner)
         await asyncio.to_thread(_lay_out, volume)
         spec = SandboxSpec("trial", volume, Limits())
-        joining = Joining(self._groups, spec.hand_id, spec.limits)
+        group = self._make_group(spec)
         handles: list[Handle] = []
         try:
             command = (self._python, "-I", "-S", "-c", trial.PROGRAM)
-            started = await self._start(spec, command, joining)
+            started = await self._start(spec, command)
             handles += _handles(started.process.pid)
             with started.stream:
                 inside = await trial.told(started)
@@ -128,9 +130,8 @@ class LocalBackend:
                 inner = [pid for one in first for pid in children(one)]
                 handles += _handles(*first, *inner)
                 groups: frozenset[str] = frozenset()
-                if joining.group is not None and inner:
-                    add = joining.group.add_late if joining.joined else joining.group.add
-                    await asyncio.to_thread(add, inner)
+                if group is not None and inner:
+                    await asyncio.to_thread(group.add, inner)
                     groups = trial.grouped(inner[0], spec.hand_id, self._groups.controllers)
                 user = trial.user_of(started.process.pid)
             return trial.held(trial.Facts(inside, groups, user))
@@ -142,8 +143,8 @@ class LocalBackend:
             await _end(handles)
             if handles:
                 started.process.wait()
-            if joining.group is not None:
-                joining.group.remove()
+            if group is not None:
+                group.remove()
             shutil.rmtree(volume.root, ignore_errors=True)
 
     async def close(self) -> None:
@@ -154,8 +155,8 @@ class LocalBackend:
             os.close(self._lock)
             self._lock = -1
 
-    async def _start(self, spec: SandboxSpec, command: Sequence[str], joining: Joining) -> Started:
-        """Starts a command in a sandbox and its group. Raises `OSError`."""
+    async def _start(self, spec: SandboxSpec, command: Sequence[str]) -> Started:
+        """Starts a command in a sandbox. Raises `OSError`."""
         at = self._launcher.at
         told = bubblewrap.arguments(
             spec, agent=self._directory / "agent", etc=self._directory / "etc", at=at
@@ -166,7 +167,7 @@ class LocalBackend:
             files.append(self._filter)
             program += ["--seccomp", 1]
         program += ["--", *command]
-        return await self._launcher.start(program, files, user=spec.volume.owner, within=joining)
+        return await self._launcher.start(program, files, user=spec.volume.owner)
 
     async def _check(self) -> None:
         """Raises `BackendUnavailable` where less than the minimum holds."""
@@ -176,6 +177,11 @@ class LocalBackend:
             raise BackendUnavailable(
                 f"local sandboxes have less than DROVER_SANDBOX_MINIMUM here. {lacking}"
             )
+
+    def _make_group(self, spec: SandboxSpec) -> Group | None:
+        if not self._groups.bounds_memory:
+            return None
+        return self._groups.make(spec.hand_id, spec.limits)
 
     def _find_groups(self) -> None:
         self._groups = ControlGroups.find(self._groups_name)
@@ -213,7 +219,7 @@ class LocalSandbox:
         *,
         hand_id: str,
         resource_limits: Mapping[str, int],
-        joining: Joining,
+        group: Group | None,
         marks: Marks,
         has_way_out: bool,
     ) -> None:
@@ -223,26 +229,24 @@ class LocalSandbox:
         self.has_way_out = has_way_out
         self._process = process
         self._hand_id = hand_id
-        self._group = group = joining.group
+        self._group = group
         self._marks = marks
         self._handles = [handle for handle in (Handle.open(process.pid),) if handle is not None]
         # Early, since it takes the kernel a while and the first process is there: what that starts
         # from now on is in the group too.
-        self._joined = joining.joined
-        moved = group is not None and not joining.joined
-        self._grouping = _in_thread(group.add, process.pid) if group and moved else None
+        self._grouping = None if group is None else _in_thread(group, process.pid)
         self._cleaned: str | None = None
         self._cleaning = asyncio.Lock()
 
     @classmethod
     async def open(
-        cls, started: Started, spec: SandboxSpec, joining: Joining, marks: Marks
+        cls, started: Started, spec: SandboxSpec, group: Group | None, marks: Marks
     ) -> LocalSandbox:
         """Takes charge of a process that was started.
 
         Raises `OSError`; the process has ended then.
         """
-        limits = spec.limits.resource_limits(grouped=joining.group is not None)
+        limits = spec.limits.resource_limits(grouped=group is not None)
         close = started.stream.close
         try:
             stream = await asyncio.open_unix_connection(sock=started.stream, limit=_STREAM_BUFFER)
@@ -252,7 +256,7 @@ class LocalSandbox:
                 stream,
                 hand_id=spec.hand_id,
                 resource_limits=limits,
-                joining=joining,
+                group=group,
                 marks=marks,
                 has_way_out=spec.way_out is not None,
             )
@@ -261,8 +265,8 @@ class LocalSandbox:
             started.process.kill()  # which takes what is in there along
             close()
             await asyncio.to_thread(started.process.wait)
-            if joining.group is not None:
-                joining.group.remove()
+            if group is not None:
+                group.remove()
             marks.remove(spec.hand_id)
             raise
         return sandbox
@@ -270,15 +274,11 @@ class LocalSandbox:
     async def confine(self) -> None:
         """Finds PID 1 of the sandbox and puts all three processes under the limits."""
         inner = self._find_inner()
-        self._mark()
-        if self._group is None:
-            return
         agents = tuple(pid for first in inner for pid in children(first))
-        if self._grouping is not None:
+        self._mark()
+        if self._group is not None and self._grouping is not None:
             await self._grouping
-            await _in_thread(self._group.add, *inner, *agents)
-        elif self._joined:
-            await _in_thread(self._group.add_late, self._process.pid, *inner, *agents)
+            await _in_thread(self._group, *inner, *agents)
 
     async def kill(self) -> None:
         """Ends every process: PID 1 takes its whole namespace along."""
@@ -326,8 +326,8 @@ class LocalSandbox:
         return why
 
 
-def _in_thread(add: Callable[[Iterable[int]], None], *pids: int) -> asyncio.Future[None]:
-    added = asyncio.get_running_loop().run_in_executor(None, add, pids)
+def _in_thread(group: Group, *pids: int) -> asyncio.Future[None]:
+    added = asyncio.get_running_loop().run_in_executor(None, group.add, pids)
     # Nobody asks what became of it when the sandbox ends before it is confined.
     added.add_done_callback(lambda done: done.cancelled() or done.exception())
     return added

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from services.hands.backends import cgroup
 from services.hands.backends.cgroup import ControlGroups
-from services.hands.backends.joining import Joining
 from services.hands.domain.limits import Limits
 
 LIMITS = Limits(memory_bytes=1 << 30, processes=64, cpus=0.5)
@@ -37,53 +34,6 @@ def test_first_version_has_a_hierarchy_for_each_limit(tmp_path: Path) -> None:
     assert {name: (tmp_path / name).read_text() for name in wanted} == wanted
 
 
-def test_thread_that_starts_something_is_in_its_group_meanwhile(tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    own.write_text("3:memory:/shop\n2:cpu,cpuacct:/\n1:pids:/\n")
-    places = {name: tmp_path / name for name in ("memory", "pids", "cpu")}
-    version_one(tmp_path)
-    (places["memory"] / "shop").mkdir()
-    homes = [places["memory"] / "shop", places["pids"]]
-    for home in (*homes, places["cpu"]):
-        (home / "tasks").touch()
-    groups = ControlGroups.find("drover", tmp_path, own)
-    with Joining(groups, "hand_1", LIMITS) as joining:
-        assert joining.group is not None
-        joined = [places[name] / "drover" / "hand_1" / "tasks" for name in ("memory", "pids")]
-        assert [file.read_text() for file in joined] == ["0", "0"]
-        assert [(home / "tasks").read_text() for home in homes] == ["", ""]
-    assert [(home / "tasks").read_text() for home in homes] == ["0", "0"]
-    assert joining.joined
-    # All sandboxes together have one process's share: a start does not have to do with that.
-    processor = places["cpu"] / "drover" / "hand_1"
-    assert not (processor / "tasks").exists()
-    joining.group.add_late([11])
-    assert (processor / "cgroup.procs").read_text() == "11"
-    assert not (joined[0].parent / "cgroup.procs").exists()
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_thread_goes_to_where_its_process_was_moved_meanwhile(tmp_path: Path, there: bool) -> None:
-    own = tmp_path / "own"
-    own.write_text("2:memory:/old\n1:pids:/\n")
-    version_one(tmp_path)
-    (tmp_path / "cpu").rmdir()
-    for home in (tmp_path / "memory" / "old", tmp_path / "memory" / "new"):
-        home.mkdir()
-        (home / "tasks").touch()
-    (tmp_path / "pids" / "tasks").touch()
-    groups = ControlGroups.find("drover", tmp_path, own)
-    with Joining(groups, "hand_1", LIMITS) as joining:
-        shutil.rmtree(tmp_path / "memory" / "old")
-        own.write_text(f"2:memory:/{'new' if there else 'nowhere'}\n1:pids:/\n")
-    assert joining.joined
-    assert (tmp_path / "memory" / "new" / "tasks").read_text() == ("0" if there else "")
-    # Where it could not go, it is in somebody's group: whom it starts is moved from there.
-    assert (groups.home is not None) is there
-    with Joining(groups, "hand_2", LIMITS) as second:
-        assert second.joined is there
-
-
 def test_group_that_could_not_be_made_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,28 +47,6 @@ def test_group_that_could_not_be_made_leaves_nothing(
     with pytest.raises(OSError, match="no room"):
         groups.make("hand_1", LIMITS)
     assert groups.leftovers() == ()
-
-
-@pytest.mark.parametrize("own", ["3:memory:/\n", "3:memory:/gone\n2:cpu:/\n1:pids:/\n"])
-def test_thread_stays_where_it_might_not_come_back(tmp_path: Path, own: str) -> None:
-    (tmp_path / "own").write_text(own)
-    groups = ControlGroups.find("drover", version_one(tmp_path), tmp_path / "own")
-    with Joining(groups, "hand_1", LIMITS) as joining:
-        assert joining.group is not None
-    assert not joining.joined
-    assert not (joining.group.directories[0] / "tasks").exists()
-
-
-def test_group_of_what_did_not_start_is_removed(tmp_path: Path) -> None:
-    groups = ControlGroups.find("drover", version_one(tmp_path))
-    joining = Joining(groups, "hand_1", LIMITS)
-    with suppress(OSError), joining:
-        assert joining.group is not None
-        for path in (file for one in joining.group.directories for file in one.iterdir()):
-            path.unlink()  # a control group's files are no hindrance
-        raise OSError
-    assert joining.group is not None
-    assert not any(directory.exists() for directory in joining.group.directories)
 
 
 def test_second_version_has_one_hierarchy(tmp_path: Path) -> None:

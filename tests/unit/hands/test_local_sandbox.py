@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from services.hands.backends.cgroup import ControlGroups
-from services.hands.backends.joining import Joining
 from services.hands.backends.launcher import Started
 from services.hands.backends.local import LocalSandbox
 from services.hands.backends.marks import Marks
@@ -49,11 +47,10 @@ def failing(number: int) -> Any:
 async def test_what_nobody_could_take_charge_of_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: Started, where: str, what: int
 ) -> None:
-    joining = Joining(ControlGroups({}, unified=False), "hand_1", Limits())
     spec = SandboxSpec("hand_1", Volume(tmp_path, None), Limits())
     monkeypatch.setattr(where, failing(what))
     with pytest.raises(OSError, match="no more of that"):
-        await LocalSandbox.open(started, spec, joining, Marks(tmp_path))
+        await LocalSandbox.open(started, spec, None, Marks(tmp_path))
     assert started.process.returncode is not None
     assert started.stream.fileno() == -1
     assert list(tmp_path.iterdir()) == []
