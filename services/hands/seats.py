@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from services.hands.backends.port import BackendUnavailable, SandboxSpec
 from services.hands.domain.packages import UNLAYERED
 from services.hands.hand import Hand
+from services.hands.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -54,7 +55,7 @@ class Seat:
 
 
 class Starter:
-    """Starts sandboxes, so many at once as the machine has use for.
+    """Starts sandboxes, so many at once as the machine has use for, and spares behind all others.
 
     `packages` has those of environments, where any are installed.
     """
@@ -77,7 +78,7 @@ class Starter:
         self._clock = clock
         self._ids = ids
         self._grace = grace
-        self._starting = asyncio.Semaphore(at_once)
+        self._turns = Turns(at_once)
         self.packages: Installed | None = None
 
     async def system(self, blueprint: Blueprint) -> str:
@@ -97,7 +98,7 @@ class Starter:
         installs: PackagesMount | None = None,
         installs_system: bool = False,
     ) -> Hand:
-        """A new hand over a volume, for a session if that is known already.
+        """A new hand over a volume, for a session if that is known already, or else a spare.
 
         A volume that has yet to be made is made in the hand's turn: of many that come at once the
         first are not to wait until all have one.
@@ -113,7 +114,7 @@ class Starter:
             if not layering.pending:
                 installs, key = await self.packages.mount(blueprint)
         kind, image = blueprint.kind, blueprint.image
-        async with self._starting:
+        async with self._turns.turn(spare=not session_id):
             spec = SandboxSpec(
                 hand_id,
                 await volume() if callable(volume) else volume,

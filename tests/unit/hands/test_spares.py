@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from services.hands.backends.port import BackendUnavailable, Volume
@@ -123,6 +125,24 @@ async def test_refills_are_bounded_over_all_pools(world: World) -> None:
     world.backend.let_go()
     await eventually(lambda: world.pool.ready_spares == 12)
     assert world.backend.most_starts == 2
+
+
+async def test_spare_is_started_once_no_session_waits_for_a_start(world: World) -> None:
+    world.backend.hold()
+    await world.restart(PoolSize(spares=0, max_live=10, starts_at_once=1), {BOX: 1})
+    async with asyncio.timeout(10), asyncio.TaskGroup() as sessions:
+        sessions.create_task(world.pool.prepare("sesn_1", BOX))
+        await world.backend.starting.wait()
+        world.pool.fill()
+        await eventually(lambda: [*(world.directory / "spares").iterdir()])  # it waits its turn
+        sessions.create_task(world.pool.prepare("sesn_2", BOX))
+        sessions.create_task(world.pool.prepare("sesn_3", BOX))
+        await eventually(lambda: shelf(world, BOX).misses == 3)
+        world.backend.let_go()
+    await eventually(lambda: shelf(world, BOX).ready)
+    owners = [sandbox.spec.volume.root.parent.name for sandbox in world.backend.launched]
+    assert owners[-1] == "spares"
+    assert owners.count("spares") == 1
 
 
 async def test_claims_misses_and_what_is_ready_are_shown(world: World) -> None:
