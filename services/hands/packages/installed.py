@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from services.hands.backends.port import BackendUnavailable, PackagesMount
+from services.hands.backends.port import PackagesMount
 from services.hands.domain import packages as domain
 from services.hands.domain.address import session_of
-from services.hands.domain.packages import Failure
 from services.hands.domain.recipe import Recipe
+from services.hands.packages.attempt import Progress, attempt, end
 from services.hands.packages.builder import Builder
 from services.hands.packages.layered import Layered
 from services.hands.packages.system import SystemBuilder
@@ -39,13 +39,10 @@ _log = structlog.get_logger("hands.packages")
 
 
 @dataclass(slots=True, eq=False)
-class _State:
-    """What is known of one environment's packages. `failures` is None as long as nothing is."""
+class _State(Progress):
+    """What is known of one environment's packages."""
 
-    failures: tuple[Failure, ...] | None = None
     looked: bool = False
-    again_at: float = 0.0
-    under_way: asyncio.Task[None] | None = None
 
 
 class Installed:
@@ -171,11 +168,7 @@ class Installed:
     async def close(self) -> None:
         """Ends the builds that are under way, with their sandboxes."""
         self._closed = True
-        under_way = [one.under_way for one in self._states.values() if one.under_way is not None]
-        for task in under_way:
-            task.cancel()
-        if under_way:
-            await asyncio.wait(under_way)
+        await end(self._states.values())
         if self._layers is not None:
             await self._layers.close()
 
@@ -188,34 +181,17 @@ class Installed:
         self, key: str, wanted: Packages, hand: Hand, session_id: str, state: _State
     ) -> None:
         about = {"key": key, "session_id": session_id}
-        began = self._clock.monotonic()
         launch = _Launch(self._starter, self._standard.blueprint(Recipe(hand.backend, hand.image)))
-        there = None
-        try:
+        with attempt(state, wanted, self._clock, self._terms.again_seconds, **about):
             first, state.looked = not state.looked, True
-            there = await asyncio.to_thread(self._shelf.failures, key)
-            if first and there is not None:
-                state.failures = there
-                if not there:
+            state.there = await asyncio.to_thread(self._shelf.failures, key)
+            if first and state.there is not None:
+                state.failures = state.there
+                if not state.there:
                     return
             async with self._room:
                 _log.info("packages_begin", managers=[one for one, _ in wanted.lists], **about)
                 state.failures = await self._builder.build(key, wanted, session_id, launch)
-        except BackendUnavailable as error:
-            state.failures = domain.kept(there, wanted, str(error))
-        except OSError as error:
-            state.failures = domain.kept(there, wanted, error.strerror or str(error))
-        except Exception:  # noqa: BLE001  # whatever it is, the other environments go on
-            _log.exception("packages_broken", **about)
-            state.failures = domain.kept(there, wanted, "the service's log says why")
-        finally:
-            state.again_at = self._clock.monotonic() + self._terms.again_seconds
-            state.under_way = None
-            seconds = round(self._clock.monotonic() - began, 3)
-            for one in state.failures or ():
-                what = {"manager": one.manager, "package": one.package}
-                _log.warning("package_not_installed", **what, **about)
-            _log.info("packages_end", seconds=seconds, **about)
 
 
 def installed(

@@ -15,8 +15,9 @@ import structlog
 
 from catalogue.packages import WITH_ROOT
 from services.hands.backends.port import BackendUnavailable
-from services.hands.domain.packages import Layering, kept
+from services.hands.domain.packages import Layering
 from services.hands.domain.recipe import Recipe
+from services.hands.packages.attempt import Progress, attempt, end
 from services.hands.packages.system import failures_of
 
 if TYPE_CHECKING:
@@ -37,13 +38,10 @@ _log = structlog.get_logger("hands.packages")
 
 
 @dataclass(slots=True, eq=False)
-class _State:
-    """What is known of one image. `failures` is None as long as nothing is."""
+class _State(Progress):
+    """What is known of one image."""
 
     image: str = ""
-    failures: tuple[Failure, ...] | None = None
-    again_at: float = 0.0
-    under_way: asyncio.Task[None] | None = None
 
 
 class Layered:
@@ -136,11 +134,7 @@ class Layered:
     async def close(self) -> None:
         """Ends the builds that are under way, with their sandboxes."""
         self._closed = True
-        under_way = [one.under_way for one in self._states.values() if one.under_way is not None]
-        for task in under_way:
-            task.cancel()
-        if under_way:
-            await asyncio.wait(under_way)
+        await end(self._states.values())
 
     async def _layers(self, kind: str) -> Layers:
         layers = await self._starter.layers(kind)
@@ -189,10 +183,9 @@ class Layered:
     ) -> None:
         key = layering.key
         about = {"key": key, "session_id": session_id}
-        began = self._clock.monotonic()
         blueprint = self._standard.blueprint(Recipe(kind, layering.base))
-        before = state.failures
-        try:
+        state.there = state.failures if state.image else None
+        with attempt(state, wanted, self._clock, self._terms.again_seconds, **about):
             async with self._room:
                 managers = [manager for manager, _ in wanted.lists]
                 _log.info("packages_begin", managers=managers, **about)
@@ -201,19 +194,6 @@ class Layered:
                 layer, failures = await self._builder.build(layers, key, wanted, session_id, launch)
                 state.image, state.failures = layer.image if layer else "", failures
                 await self._prune(kind)
-        except (BackendUnavailable, OSError) as error:
-            state.failures = kept(before, wanted, str(error))
-        except Exception:  # noqa: BLE001  # whatever it is, the other environments go on
-            _log.exception("packages_broken", **about)
-            state.failures = kept(before, wanted, "the service's log says why")
-        finally:
-            state.again_at = self._clock.monotonic() + self._terms.again_seconds
-            state.under_way = None
-            seconds = round(self._clock.monotonic() - began, 3)
-            for one in state.failures or ():
-                what = {"manager": one.manager, "package": one.package}
-                _log.warning("package_not_installed", **what, **about)
-            _log.info("packages_end", seconds=seconds, **about)
 
 
 class _Launch:

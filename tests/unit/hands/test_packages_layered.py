@@ -147,6 +147,15 @@ async def test_what_failed_is_tried_again_after_a_pause_and_replaces_what_there_
             assert first.image == image
 
 
+async def test_newest_reason_is_told_as_long_as_there_is_no_image(tmp_path: Path) -> None:
+    engine = Engine(*(BackendUnavailable(words) for words in ("no network", "no room")))
+    async with layered(tmp_path, engine) as (made, clock):
+        hand = await started(made)
+        clock.seconds += 31
+        (failure,) = await made.ready(hand, JQ, "sesn_1", again=True)
+        assert failure.words == "no room"
+
+
 async def test_image_counts_though_the_engine_removes_no_others(tmp_path: Path) -> None:
     engine = Engine(())
     engine.away = True
