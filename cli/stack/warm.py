@@ -24,6 +24,7 @@ import socket
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,10 +39,10 @@ _ADOPTION_DEADLINE = 5.0  # s; adoption follows the fork within microseconds
 IMPORT_ONLY = ""
 
 
-def serve(channel: socket.socket, supervisor: int) -> tuple[Order, bool] | None:
-    """Serves orders until the supervisor hangs up: None.
+def serve(channel: socket.socket, fork: Callable[[], int]) -> tuple[Order, bool] | None:
+    """Serves orders until whoever gives them hangs up: None. `fork` is as `os.fork`.
 
-    Returns in a forked service too: its order, and whether it may go on as a fork.
+    Returns in a forked process too: its order, and whether it may go on as a fork.
     """
     while True:
         datagram, environment, _, _ = socket.recv_fds(channel, MAX_DATAGRAM, 1)
@@ -52,7 +53,7 @@ def serve(channel: socket.socket, supervisor: int) -> tuple[Order, bool] | None:
             for module in (order.module, *order.imports):
                 importlib.import_module(module)
             alone = _threads() == 1
-            pid = _fork_for(supervisor) if order.name != IMPORT_ONLY else -1
+            pid = fork() if order.name != IMPORT_ONLY else -1
         except Exception as error:  # noqa: BLE001  # whatever a module raises is the answer
             traceback.print_exc()
             os.close(environment[0])
@@ -136,7 +137,7 @@ def main() -> None:
     gc.disable()  # imports make objects to stay: collecting among them takes an eighth of the time
     channel, lock = (int(argument) for argument in sys.argv[1:])
     os.set_inheritable(lock, False)  # theirs, but not their children's
-    forked = serve(socket.socket(fileno=channel), supervisor)
+    forked = serve(socket.socket(fileno=channel), partial(_fork_for, supervisor))
     if forked is not None:
         order, alone = forked
         become(order, alone=alone)()

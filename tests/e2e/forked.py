@@ -30,7 +30,7 @@ from typing import IO, Final, NoReturn
 from cli.stack.order import MAX_DATAGRAM, Answer, Order
 from cli.stack.plan import MODEL_CLIENT
 from cli.stack.prctl import die_with_parent
-from cli.stack.warm import become
+from cli.stack.warm import become, serve
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _START_SECONDS: Final = 30.0
@@ -42,6 +42,7 @@ _IMPORTS: Final = (
 )
 """What nearly every run forks."""
 _ARGUMENTS: Final = "FORKED_WITH_ARGUMENTS"
+_STDIN: Final = "FORKED_WITH_STDIN"
 
 
 @dataclass(slots=True)
@@ -95,25 +96,26 @@ class Warm:
 
         Its environment is the order's alone, and its standard input empty unless it is `attended`.
         """
-        if arguments:
-            environment = order.environment | {_ARGUMENTS: json.dumps(arguments)}
-            order = replace(order, environment=environment)
-        with ExitStack() as sent:
-            descriptors = [order.sealed()]
-            sent.callback(os.close, descriptors[0])
-            stdin = None
-            if attended:
-                theirs, ours = os.pipe()
-                descriptors.append(theirs)
-                sent.callback(os.close, theirs)
-                stdin = os.fdopen(ours, "wb")
+        environment = order.environment | {_ARGUMENTS: json.dumps(arguments)}
+        stdin = None
+        if attended:
+            theirs, ours = os.pipe()
+            stdin = os.fdopen(ours, "wb")
+            # A pipe is opened anew at its one end to be read, whatever becomes of the other.
+            environment[_STDIN] = f"/proc/{os.getpid()}/fd/{ours}"
+            os.close(theirs)
+        order = replace(order, environment=environment)
+        sealed = order.sealed()
+        try:
             with self._lock:
-                socket.send_fds(self._channel, [order.encode()], descriptors)
-                datagram, handles, _, _ = socket.recv_fds(self._channel, MAX_DATAGRAM, 1)
-        answer = Answer.decode(datagram)
+                socket.send_fds(self._channel, [order.encode()], [sealed])
+                answer = Answer.decode(self._channel.recv(MAX_DATAGRAM))
+        finally:
+            os.close(sealed)
         if answer.error:
             raise RuntimeError(answer.error)
-        return Forked(answer.pid, handles[0], stdin)
+        # It stays a zombie while its parent lives: its pid is nobody else's.
+        return Forked(answer.pid, os.pidfd_open(answer.pid), stdin)
 
     def close(self) -> None:
         """Hangs up, which ends it and all that it has forked."""
@@ -163,7 +165,6 @@ def warm() -> Warm:
 
 def _one_for_each(listening: socket.socket, alive: socket.socket) -> socket.socket | None:
     """Forks for who connects, until the run is over: None. In a fork: its connection."""
-    us = os.getpid()
     waiting = select.poll()
     for one in (listening, alive):
         waiting.register(one, select.POLLIN)
@@ -175,50 +176,23 @@ def _one_for_each(listening: socket.socket, alive: socket.socket) -> socket.sock
         for module in _IMPORTS:
             with suppress(Exception):  # who orders what cannot be imported is told why
                 importlib.import_module(module)
-        gc.freeze()
-        if os.fork() == 0:
-            die_with_parent(signal.SIGKILL)
-            if os.getppid() != us:
-                os._exit(1)
+        if _fork() == 0:
             listening.close()
             alive.close()
             return channel
         channel.close()
 
 
-def _serve(channel: socket.socket) -> tuple[Order, bool] | None:
-    """Serves orders until nobody is left to give one: None. In a fork: its order."""
+def _fork() -> int:
+    """Forks a process that ends with this one: its pid, or 0 in it."""
     us = os.getpid()
-    while True:
-        datagram, descriptors, _, _ = socket.recv_fds(channel, MAX_DATAGRAM, 2)
-        if not datagram:
-            return None
-        order = Order.decode(datagram)
-        try:
-            for module in (order.module, *order.imports):
-                importlib.import_module(module)
-        except Exception as error:  # noqa: BLE001 - whatever a module raises is the answer
-            _close(descriptors)
-            channel.send(Answer(error=f"{type(error).__name__}: {error}").encode())
-            continue
-        # A fork has the one thread that forked, and the locks of all others.
-        alone = sum(1 for _ in Path("/proc/self/task").iterdir()) == 1
-        gc.freeze()  # a collection in the child would copy every page it shares
-        pid = os.fork()
-        if pid == 0:
-            channel.close()
-            die_with_parent(signal.SIGKILL)
-            if os.getppid() != us:
-                os._exit(1)
-            for attended in descriptors[1:]:
-                os.dup2(attended, 0)
-                os.close(attended)
-            return order.opened(descriptors[0]), alone
-        _close(descriptors)
-        # It stays a zombie while we live: its pid is nobody else's, whoever signals it.
-        handle = os.pidfd_open(pid)
-        socket.send_fds(channel, [Answer(pid=pid).encode()], [handle])
-        os.close(handle)
+    gc.freeze()  # a collection in the child would copy every page it shares
+    pid = os.fork()
+    if pid == 0:
+        die_with_parent(signal.SIGKILL)
+        if os.getppid() != us:
+            os._exit(1)
+    return pid
 
 
 def end_with(run: Callable[[], None]) -> NoReturn:
@@ -237,21 +211,21 @@ def end_with(run: Callable[[], None]) -> NoReturn:
         os._exit(code)
 
 
-def _close(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)
-
-
 def main() -> None:
     """Serves orders, and in the forks the services."""
     gc.disable()  # imports make objects to stay
     channel = _one_for_each(*(socket.socket(fileno=int(one)) for one in sys.argv[1:]))
-    forked = None if channel is None else _serve(channel)
+    forked = None if channel is None else serve(channel, _fork)
     if forked is not None:
         order, alone = forked
+        if place := order.environment.pop(_STDIN, ""):
+            stdin = os.open(place, os.O_RDONLY)
+            os.dup2(stdin, 0)
+            os.close(stdin)
+        arguments = json.loads(order.environment.pop(_ARGUMENTS))
         os.environ.clear()
         run = become(order, alone=alone)
-        sys.argv += json.loads(os.environ.pop(_ARGUMENTS, "[]"))
+        sys.argv += arguments
         end_with(run)
 
 
