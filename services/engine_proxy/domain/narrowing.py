@@ -18,10 +18,12 @@ _WORDS: Final = {
 }
 _EVENTS: Final = re.compile("oom")
 _MOST: Final = 8
-# What the hands ask of an engine: whether it is fit. It says more, such as the proxies of its host.
+# What the hands ask of an engine: whether it is fit, and where it writes. It says more, such as the
+# proxies of its host.
 _INFO: Final = (
     *("OSType", "ServerVersion", "NCPU", "MemoryLimit", "SwapLimit", "PidsLimit", "CpuCfsPeriod"),
     *("CpuCfsQuota", "SecurityOptions", "Runtimes", "DefaultRuntime"),
+    *("DockerRootDir", "DriverStatus"),
 )
 
 

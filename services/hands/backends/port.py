@@ -157,6 +157,10 @@ class Layers(Protocol):
         """Bytes that a sandbox has written to its system."""
         ...
 
+    def free(self) -> int | None:
+        """Bytes free where that is written, and where images are made; None if it is not known."""
+        ...
+
     async def prune(self, keys: Collection[str]) -> None:
         """Removes what none of these keys leads to, where no sandbox has it."""
         ...

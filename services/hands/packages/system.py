@@ -93,7 +93,7 @@ class SystemBuilder:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where one build is done: `directory` is on the disk that must not become full."""
+    """Where one build is done. `directory` is there, and nothing of it is seen inside."""
 
     layers: Layers
     launch: LaunchSystem
@@ -103,7 +103,6 @@ class _Place:
 
     async def hand(self) -> Hand:
         """A sandbox, once its way out is there. Raises `BackendUnavailable`."""
-        # Nothing of the volume is seen inside.
         volume = Volume(self.directory, 0 if os.geteuid() == 0 else None)
         hand = await self.launch(volume, self.session_id)
         hand.assign(self.session_id)
@@ -127,11 +126,11 @@ class _Place:
     async def check(self, hand: Hand, *, copied: bool = False) -> None:
         """Looks once, before it is `copied` into an image if so. Raises `BackendUnavailable`."""
         size = await self.layers.size(hand.id)
-        system = os.statvfs(self.directory)
-        free = system.f_bavail * system.f_frsize - (size if copied else 0)
+        free = self.layers.free()
+        needed = self.bounds.free_bytes + (size if copied else 0)
         if size > self.bounds.disk_bytes:
             await hand.kill("it takes more of the disk than DROVER_HANDS_PACKAGES_MIB")
-        elif free < self.bounds.free_bytes:
+        elif free is not None and free < needed:
             await hand.kill("the disk is almost full")
 
 

@@ -100,6 +100,14 @@ async def test_installer_is_root_of_its_own_container_and_of_nothing_else(
     assert lines[5:11] == ["/mnt/session:", "", "/sys/class/net:", "lo", "", "/workspace:"]
 
 
+async def test_room_is_looked_for_on_the_disk_that_the_engine_writes_to(
+    stage: PackageStage, docker_engine: Engine
+) -> None:
+    made = await stage.hands.backend.layers("docker")
+    assert made._directory == docker_engine.directory / "data"
+    assert made.free() > 0
+
+
 async def test_package_that_fails_is_named_and_the_others_are_there_until_it_is_mended(
     stage: PackageStage, recipe: Recipe, repository: AptRepository, docker_engine: Engine
 ) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,6 +47,7 @@ class Engine:
         self.gate.set()
         self.away = False
         self.written = 0
+        self.room: int | None = None
 
     async def system(self, blueprint: Blueprint) -> str:
         return f"sha256:{blueprint.image}"
@@ -60,6 +61,9 @@ class Engine:
 
     async def size(self, _: str) -> int:
         return self.written
+
+    def free(self) -> int | None:
+        return self.room
 
     async def keep(self, key: str, hand_id: str, note: str) -> Layer:
         assert hand_id == "hand_1"
@@ -227,13 +231,18 @@ class Installer:
 
 
 async def built(
-    tmp_path: Path, *listed: str, bounds: Bounds = SHORT, written: int = 0, **given: Any
+    tmp_path: Path,
+    *listed: str,
+    bounds: Bounds = SHORT,
+    written: int = 0,
+    room: int | None = None,
+    **given: Any,
 ) -> tuple[Installer, Any]:
     clock, shelf = HandSetClock(), Shelf(tmp_path)
     shelf.start()
     made = SystemBuilder(Terms(shelf, bounds=bounds), clock=cast("Any", clock))
     installer, engine = Installer(clock, **given), Engine()
-    engine.written = written
+    engine.written, engine.room = written, room
 
     async def launch(*_: Any) -> Any:
         installer.launches += 1
@@ -260,16 +269,16 @@ async def test_time_that_ends_package_by_package_starts_no_more_sandboxes(tmp_pa
         await built(tmp_path, *listed, seconds=3.0, fails="jq")
 
 
-async def test_image_is_made_only_where_the_disk_has_room_for_a_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_image_is_made_only_where_the_engines_disk_has_room_for_a_copy(
+    tmp_path: Path,
 ) -> None:
-    free = SimpleNamespace(f_bavail=100, f_frsize=1)
-    monkeypatch.setattr(os, "statvfs", lambda _: free)
     bounds = Bounds(seconds=10.0, free_bytes=50)
-    _, (layer, failures) = await built(tmp_path, "jq", bounds=bounds, written=50)
-    assert (layer.image, failures) == ("sha256:kept", ())
+    for written, room in ((50, 100), (10**12, None)):  # None: which disk it is, is not known
+        given = {"bounds": replace(bounds, disk_bytes=written), "written": written, "room": room}
+        _, (layer, failures) = await built(tmp_path, "jq", **given)
+        assert (layer.image, failures) == ("sha256:kept", ())
     with pytest.raises(BackendUnavailable, match="ended"):
-        await built(tmp_path, "jq", bounds=bounds, written=51)
+        await built(tmp_path, "jq", bounds=bounds, written=51, room=100)
 
 
 async def test_only_images_of_the_installations_own_names_are_removed() -> None:

@@ -15,7 +15,7 @@ import structlog
 
 from services.hands.backends import agent_files, lock, seccomp, user_files
 from services.hands.backends.bubblewrap import PYTHONS
-from services.hands.backends.docker import container, fitness
+from services.hands.backends.docker import container, disk, fitness
 from services.hands.backends.docker.engine import Engine, EngineAway, EngineRefused
 from services.hands.backends.docker.layers import DockerLayers
 from services.hands.backends.docker.sandbox import DockerSandbox
@@ -139,7 +139,7 @@ class DockerBackend:
         machine = await self._ready()
         if machine.no_layers:
             raise BackendUnavailable(machine.no_layers)
-        return DockerLayers(self._engine, self._installation)
+        return DockerLayers(self._engine, self._installation, machine.disk)
 
     async def close(self) -> None:
         """Ends the threads."""
@@ -155,7 +155,8 @@ class DockerBackend:
                 fitness.check_host(self._settings.host)
                 info, version = await self._engine.about()
                 machine = fitness.check(info, version, self._settings)
-                machine = replace(machine, places=await self._places())
+                places = await self._places()
+                machine = replace(machine, places=places, disk=disk.of_engine(info, places))
                 await self._sweep()
                 self._machine, self._met = machine, True
             return self._machine

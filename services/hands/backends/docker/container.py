@@ -57,7 +57,7 @@ class Machine:
     `swap_limits`: the kernel bounds swap. `sockets`: a sandbox can connect to a unix socket of the
     host that is mounted into it. `no_layers`: why no images are made of its containers.
     `own_kernel`: each container has one, which counts its processes. `places`: where the hands'
-    files are there.
+    files are there. `disk`: a directory here on the disk of what is written in containers.
     """
 
     processors: int
@@ -66,6 +66,7 @@ class Machine:
     no_layers: str = ""
     own_kernel: bool = False
     places: Places = Places()
+    disk: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from services.hands.backends.docker import disk
 from services.hands.backends.docker.container import HAND, INSTALLATION
 from services.hands.backends.docker.engine import EngineRefused
 from services.hands.backends.port import BackendUnavailable, Layer
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from pathlib import Path
 
     from services.hands.backends.docker.engine import Engine
 
@@ -26,11 +28,12 @@ _log = structlog.get_logger("hands.docker")
 
 
 class DockerLayers:
-    """Those of one installation."""
+    """Those of one installation. `directory` is on the disk that they are on, if that is known."""
 
-    def __init__(self, engine: Engine, installation: str) -> None:
+    def __init__(self, engine: Engine, installation: str, directory: Path | None = None) -> None:
         self._engine = engine
         self._installation = installation
+        self._directory = directory
 
     async def find(self, key: str) -> Layer | None:
         """The one that counts. Raises `BackendUnavailable`."""
@@ -54,6 +57,10 @@ class DockerLayers:
     async def size(self, hand_id: str) -> int:
         """Bytes that a container has written to its system. Raises `BackendUnavailable`."""
         return await self._engine.written(f"drover-{hand_id}")
+
+    def free(self) -> int | None:
+        """Bytes that are free for what is written to its system, and for images, if known."""
+        return disk.free(self._directory)
 
     async def prune(self, keys: Collection[str]) -> None:
         """Removes the others, where no container has them. Raises `BackendUnavailable`."""
