@@ -10,8 +10,10 @@ import pytest
 import pytest_asyncio
 
 from services.hands.backends.docker.container import INSTALLATION
+from services.hands.domain import apt
 from services.hands.domain.limits import MIB
 from services.hands.domain.recipe import Recipe
+from services.hands.egress import variables
 from services.hands.packages.builder import Bounds
 from tests.doubles.apt_repository import AptRepository, apt_repository, lacking, with_apt
 from tests.doubles.docker_engine import IMAGE, Engine
@@ -98,6 +100,12 @@ async def test_installer_is_root_of_its_own_container_and_of_nothing_else(
     assert {int(held["CapEff"], 16), int(held["CapBnd"], 16)} == {0b11001011}
     assert (held["NoNewPrivs"], held["Seccomp"]) == ("1", "2")
     assert lines[5:11] == ["/mnt/session:", "", "/sys/class/net:", "lo", "", "/workspace:"]
+    shown = dict(line.split("=", 1) for line in lines[11:] if not line.startswith("DPKG_"))
+    # Of a host, a service or a session there is nothing.
+    apts = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PWD": "/"}
+    ours = apt.ENVIRONMENT | variables.NETWORK | apts
+    assert shown.items() <= ours.items()
+    assert shown["USER"] == "root"
 
 
 async def test_room_is_looked_for_on_the_disk_that_the_engine_writes_to(
