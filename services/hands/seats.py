@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from services.hands.backends.port import BackendUnavailable, SandboxSpec
+from services.hands.backends.port import BackendUnavailable, ImageGone, SandboxSpec
 from services.hands.domain.packages import UNLAYERED
 from services.hands.hand import Hand
 from services.hands.turns import Turns
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from chassis.clock import Clock
     from chassis.ids import IdSource
     from services.hands.backends.port import Backend, Layers, PackagesMount, Volume
+    from services.hands.domain.packages import Layering
     from services.hands.domain.recipe import Blueprint
     from services.hands.egress.network import Network
     from services.hands.packages.installed import Installed
@@ -52,6 +53,16 @@ class Seat:
     def older_than(self, started: float) -> bool:
         """Whether the hand was started before that moment."""
         return self.ready and self.hand.result().started_at <= started
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A blueprint with the image that has its packages of the system, and where the others are."""
+
+    blueprint: Blueprint
+    layering: Layering = UNLAYERED
+    mount: PackagesMount | None = None
+    key: str = ""
 
 
 class Starter:
@@ -106,32 +117,49 @@ class Starter:
         It has the blueprint's packages, or `installs` those of others, in a directory or in its
         system. Raises `BackendUnavailable` and `OSError`.
         """
-        hand_id, key, layering = self._ids("hand"), "", UNLAYERED
-        if blueprint.packages:
-            if self.packages is None:
-                raise BackendUnavailable("no packages are installed in these sandboxes")
-            blueprint, layering = await self.packages.layered(blueprint, session_id)
-            if not layering.pending:
-                installs, key = await self.packages.mount(blueprint)
-        kind, image = blueprint.kind, blueprint.image
-        async with self._turns.turn(spare=not session_id):
-            spec = SandboxSpec(
-                hand_id,
-                await volume() if callable(volume) else volume,
-                blueprint.limits,
-                kind,
-                image,
-                packages=installs,
-                installs_system=installs_system,
-                stores=blueprint.stores,
-            )
-            hand = await self._made(spec, session_id)
-            hand.backend, hand.image = kind, image
-            hand.packages, hand.packages_key = blueprint.packages, key
-            hand.layering = layering
-            hand.started_at = self._clock.monotonic()
-            hand.workspace_bytes = blueprint.limits.workspace_bytes
-            await hand.open(self._tasks)
+        gone = ""
+        while True:
+            packed = await self._packed(blueprint, session_id)
+            image = packed.blueprint.image
+            try:
+                async with self._turns.turn(spare=not session_id):
+                    if callable(volume):
+                        volume = await volume()
+                    spec = SandboxSpec(
+                        self._ids("hand"),
+                        volume,
+                        blueprint.limits,
+                        blueprint.kind,
+                        image,
+                        packages=installs or packed.mount,
+                        installs_system=installs_system,
+                        stores=blueprint.stores,
+                    )
+                    return await self._opened(spec, session_id, packed)
+            except ImageGone:
+                # One with packages may have been replaced, or removed, while this waited its turn.
+                if not packed.layering.key or image == gone:
+                    raise
+                gone = image
+
+    async def _packed(self, blueprint: Blueprint, session_id: str) -> _Packed:
+        if not blueprint.packages:
+            return _Packed(blueprint)
+        if self.packages is None:
+            raise BackendUnavailable("no packages are installed in these sandboxes")
+        blueprint, layering = await self.packages.layered(blueprint, session_id)
+        if layering.pending:
+            return _Packed(blueprint, layering)
+        return _Packed(blueprint, layering, *await self.packages.mount(blueprint))
+
+    async def _opened(self, spec: SandboxSpec, session_id: str, packed: _Packed) -> Hand:
+        hand = await self._made(spec, session_id)
+        hand.backend, hand.image = spec.kind, spec.image
+        hand.packages, hand.packages_key = packed.blueprint.packages, packed.key
+        hand.layering = packed.layering
+        hand.started_at = self._clock.monotonic()
+        hand.workspace_bytes = spec.limits.workspace_bytes
+        await hand.open(self._tasks)
         return hand
 
     async def _made(self, spec: SandboxSpec, session_id: str) -> Hand:

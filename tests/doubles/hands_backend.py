@@ -9,7 +9,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from services.hands.backends.port import BackendUnavailable
+from services.hands.backends.port import BackendUnavailable, ImageGone
 
 if TYPE_CHECKING:
     from services.hands.backends.port import SandboxSpec
@@ -97,7 +97,8 @@ class ScriptedSandbox:
 
 class ScriptedBackend:
     """Starts scripted sandboxes. `refuse` makes every start fail with its text, `refuse_images`
-    those of an image; `attempts` counts the starts by image.
+    those of an image, and `gone` has images that there are no more; `attempts` counts the starts by
+    image.
     """
 
     name = "scripted"
@@ -106,6 +107,7 @@ class ScriptedBackend:
         self.launched: list[ScriptedSandbox] = []
         self.refuse = ""
         self.refuse_images: dict[str, str] = {}
+        self.gone: set[str] = set()
         self.attempts: Counter[str] = Counter()
         self.starts_now = 0
         self.most_starts = 0
@@ -146,6 +148,8 @@ class ScriptedBackend:
             await self.gate.wait()
         if refuse := self.refuse or self.refuse_images.get(spec.image):
             raise BackendUnavailable(refuse)
+        if spec.image in self.gone:
+            raise ImageGone(f"there is no image {spec.image}")
         sandbox = ScriptedSandbox(spec)
         self.launched.append(sandbox)
         await sandbox.open(self.greeting)

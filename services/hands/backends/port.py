@@ -21,6 +21,10 @@ class BackendUnavailable(Exception):  # noqa: N818  # a state of the machine, to
     """This machine cannot make sandboxes; the text says what to install or to change."""
 
 
+class ImageGone(BackendUnavailable):
+    """There is no such image, or none any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Volume:
     """A session's durable directories on the host, and the user id that owns them.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from tests.doubles.apt_repository import AptRepository, apt_repository, lacking,
 from tests.doubles.docker_engine import IMAGE, Engine
 from tests.doubles.engine_proxy import Proxy
 from tests.doubles.hands_stack import Sandboxes, printed, text
+from tests.doubles.hands_waiting import eventually
 from tests.doubles.package_stage import PackageStage, listing, package_stage
 
 pytestmark = [
@@ -135,6 +138,24 @@ async def test_package_that_fails_is_named_and_the_others_are_there_until_it_is_
     assert printed(result) == "hello from broken\nhello from nowhere"
     assert not result.errors
     assert len(layers(stage, docker_engine) - before) == 2  # the sandbox before it had the other
+
+
+async def test_start_whose_image_is_removed_while_it_waits_has_it_made_again(
+    stage: PackageStage, recipe: Recipe, docker_engine: Engine
+) -> None:
+    asked = listing(image=recipe.image, apt=("hello-one",))
+    await stage.run("hello-one", session_id="sesn_7", recipe=asked)
+    made = stage.hands.pool.live()["sesn_7"].image
+    await stage.hands.pool.release("sesn_7")
+    turns = stage.hands.pool._starter._turns
+    async with AsyncExitStack() as others:
+        for _ in range(turns._free):
+            await others.enter_async_context(turns.turn())
+        waiting = stage.run("hello-one", session_id="sesn_7", recipe=asked)
+        result = asyncio.ensure_future(waiting)
+        await eventually(lambda: turns._sessions)
+        docker_engine.docker("rmi", made)
+    assert printed(await result) == "hello from hello-one"
 
 
 async def test_what_takes_too_much_is_ended_and_no_image_is_made_of_it(

@@ -7,7 +7,7 @@ import pytest
 
 from services.hands.backends.docker.fitness import check, check_host, check_image
 from services.hands.backends.docker.settings import EngineSettings
-from services.hands.backends.port import BackendUnavailable
+from services.hands.backends.port import BackendUnavailable, ImageGone
 
 SETTINGS = EngineSettings("unix:///x", "drover/sandbox", engine_minimum="20.10")
 INFO = {
@@ -80,7 +80,7 @@ def test_engine_elsewhere_is_refused_without_its_address(host: str) -> None:
 
 
 def test_missing_image_is_told_with_how_to_build_it() -> None:
-    with pytest.raises(BackendUnavailable, match="docker build -t team/box deploy/images/sandbox"):
+    with pytest.raises(ImageGone, match="docker build -t team/box deploy/images/sandbox"):
         check_image("team/box", None)
 
 

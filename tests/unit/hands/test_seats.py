@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from services.hands.backends.port import ImageGone
+from services.hands.domain.packages import Layering, Packages
+from services.hands.domain.recipe import Blueprint, Recipe
 from services.hands.pool import PoolSize
 from services.hands.seats import Seat
 
@@ -47,3 +51,47 @@ async def test_workspaces_of_many_that_come_at_once_are_made_in_turn(
         assert made == ["sesn_0"]
         go.set()
     assert made == ["sesn_0", "sesn_1", "sesn_2"]
+
+
+WITH_JQ = Recipe("docker", "team/box:1", packages=Packages((("apt", ("jq",)),), "wrkspc_1"))
+
+
+class Images:
+    """Those that a list of packages leads to, one after the other; the last for ever."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = [*names]
+
+    async def layered(self, blueprint: Blueprint, _session_id: str) -> tuple[Blueprint, Layering]:
+        name = self.names.pop(0) if len(self.names) > 1 else self.names[0]
+        return replace(blueprint, image=name), Layering("key", "team/box:1")
+
+    async def mount(self, _: Blueprint) -> tuple[None, str]:
+        return None, ""
+
+    async def close(self) -> None:
+        """Nothing."""
+
+
+async def started(world: World, *images: str) -> Hand:
+    await world.restart(PoolSize(spares=0))
+    starter = world.pool._starter
+    starter.packages = cast("Any", Images(*images))
+    volume = await world.workspaces.make("sesn_1")
+    return await starter.launch(volume, world.pool._standard.blueprint(WITH_JQ), "sesn_1")
+
+
+async def test_start_whose_image_was_replaced_while_it_waited_takes_the_one_there_is(
+    world: World,
+) -> None:
+    world.backend.gone = {"old"}
+    hand = await started(world, "old", "new")
+    assert hand.image == "new"
+    await hand.kill("the test is over")
+
+
+async def test_start_whose_image_stays_away_says_so(world: World) -> None:
+    world.backend.gone = {"old", "new"}
+    with pytest.raises(ImageGone, match="there is no image new"):
+        await started(world, "old", "new")
+    assert dict(world.backend.attempts) == {"old": 1, "new": 2}

@@ -19,7 +19,7 @@ from services.hands.backends.docker import container, disk, fitness
 from services.hands.backends.docker.engine import Engine, EngineAway, EngineRefused
 from services.hands.backends.docker.layers import DockerLayers
 from services.hands.backends.docker.sandbox import DockerSandbox
-from services.hands.backends.port import BackendUnavailable
+from services.hands.backends.port import BackendUnavailable, ImageGone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from services.hands.backends.port import SandboxSpec
 
 _BAD_REQUEST: Final = 400
+_NOT_FOUND: Final = 404
 _PATIENCE: Final = 10.0
 """Seconds that a start waits for an engine, or the proxy before it, that is started again."""
 
@@ -191,6 +192,8 @@ class DockerBackend:
                     f"the image {image} has no python3: a sandbox's image needs Python 3.9 or "
                     "newer and bash"
                 ) from refusal
+            if refusal.status == _NOT_FOUND and "No such image" in str(refusal):
+                raise ImageGone(str(refusal)) from refusal
             raise
 
     def _files(self, hand_id: str, user: int) -> container.Files:

@@ -10,7 +10,7 @@ import structlog
 
 from services.hands.backends.docker.container import Machine
 from services.hands.backends.docker.settings import SOCKET
-from services.hands.backends.port import BackendUnavailable
+from services.hands.backends.port import BackendUnavailable, ImageGone
 from services.hands.domain.protections import Protection, shortfall
 
 if TYPE_CHECKING:
@@ -124,9 +124,9 @@ def held(runtimes: Mapping[str, Any], settings: EngineSettings) -> dict[Protecti
 
 
 def check_image(name: str, image: Mapping[str, Any] | None) -> None:
-    """Raises `BackendUnavailable` for an image that is missing or not fit."""
+    """Raises `ImageGone` for an image that is missing, `BackendUnavailable` for one not fit."""
     if image is None:
-        raise BackendUnavailable(
+        raise ImageGone(
             f"the container engine has no image {name}, and none is fetched: build it with "
             f"`docker build -t {name} deploy/images/sandbox`, or name one that it has in "
             "DROVER_SANDBOX_IMAGE, or in the environment's metadata as drover.sandbox_image"
