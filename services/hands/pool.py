@@ -158,11 +158,6 @@ class Pool:
         """Where a session's hands are, or are on their way to."""
         return tuple(where for where in self._seats if session_of(where) == session_id)
 
-    @property
-    def ready_spares(self) -> int:
-        """How many sandboxes wait for a session."""
-        return sum(shelf.ready_count for shelf in self.spares.shelves)
-
     @asynccontextmanager
     async def use(self, where: str, recipe: Recipe = DEFAULT) -> AsyncIterator[Hand]:
         """The hand at an address, made by `recipe` if there is none, kept while the body runs.

@@ -1,9 +1,11 @@
-"""Waiting for a condition, with a deadline."""
+"""Waiting for a condition, with a deadline, and what is waited for."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+
+from services.hands.pool import Pool
 
 
 async def eventually(holds: Callable[[], object], seconds: float = 10.0) -> None:
@@ -11,3 +13,8 @@ async def eventually(holds: Callable[[], object], seconds: float = 10.0) -> None
     async with asyncio.timeout(seconds):
         while not holds():  # noqa: ASYNC110  # what is waited for has no event
             await asyncio.sleep(0)
+
+
+def ready_spares(pool: Pool) -> int:
+    """How many sandboxes wait for a session."""
+    return sum(shelf.ready_count for shelf in pool.spares.shelves)

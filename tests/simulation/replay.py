@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from chassis.context import DEFAULT_WORKSPACE
-from services.brain.domain.decision import NOBODY, GoIdle, Release, Stop
+from services.brain.domain.decision import GoIdle, Mine, Release, Stop
 from services.session.domain import budget, inbox, lifecycle, view
 from services.session.domain.session import SessionRef
 
@@ -68,7 +68,7 @@ def faults_of(world: World, told: Told, log: Sequence[Event]) -> list[str]:
 def _left_undone(world: World, state: State) -> list[str]:
     """Whether a brain that is woken now would find something to do."""
     kept = world.disk.tables.sessions[state.session_id].state
-    decision = world.harness.decide(state, inbox.summary(kept.waiting), NOBODY)
+    decision = world.harness.decide(state, inbox.summary(kept.waiting), Mine())
     if isinstance(decision, Release | Stop | GoIdle):
         return []
     return [f"at rest, and yet there is something to do: {type(decision).__name__}"]

@@ -184,7 +184,6 @@ Decision = (
     | GoIdle
 )
 
-NOBODY: Final = Mine()
 _ELSEWHERE: Final = (Answerer.CLIENT, Answerer.WORKER)
 _AT_BUDGET: Final = StopReason(budget_reached=BudgetReached())
 

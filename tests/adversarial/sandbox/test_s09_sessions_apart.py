@@ -9,7 +9,7 @@ import pytest
 
 from tests.adversarial.sandbox.probes import probe
 from tests.doubles.hands_stack import HandsStack, Sandboxes
-from tests.doubles.hands_waiting import eventually
+from tests.doubles.hands_waiting import eventually, ready_spares
 
 # Leaves something of a kind in every place that a process can leave something in.
 LEAVE = """\
@@ -94,11 +94,11 @@ async def test_spare_sandbox_serves_one_session_and_never_another(
 ) -> None:
     async with sandboxes.stack(tmp_path, spares=1) as hands:
         hands.pool.fill()
-        await eventually(lambda: hands.pool.ready_spares)
+        await eventually(lambda: ready_spares(hands.pool))
         await hands.bash("touch /tmp/secret; sleep 1000 &")
         first = next(iter(hands.pool.live().values())).id
         await hands.executor.release("sesn_1")
-        await eventually(lambda: hands.pool.ready_spares)
+        await eventually(lambda: ready_spares(hands.pool))
         shown = await hands.bash("echo /tmp/*; pgrep sleep; :", session_id="sesn_2")
         assert shown == "/tmp/*"  # noqa: S108  # nothing is there
         assert next(iter(hands.pool.live().values())).id != first

@@ -11,7 +11,7 @@ import pytest
 from chassis.errors import CannotStartError
 from drover.hands.v1.hands_service_pb2 import VERDICT_OUTCOME_UNKNOWN
 from tests.doubles.hands_stack import HandsStack, Sandboxes, hands_stack, running
-from tests.doubles.hands_waiting import eventually
+from tests.doubles.hands_waiting import eventually, ready_spares
 
 
 async def test_place_and_user_are_what_the_contract_says(hands: HandsStack) -> None:
@@ -64,7 +64,7 @@ async def test_spare_becomes_a_sessions_sandbox_and_its_work_survives_it(
 ) -> None:
     async with sandboxes.stack(tmp_path, spares=1) as hands:
         hands.pool.fill()
-        await eventually(lambda: hands.pool.ready_spares)
+        await eventually(lambda: ready_spares(hands.pool))
         await hands.bash("echo kept >f; mkdir d; cd d")
         assert await hands.bash("pwd") == "/workspace/d"
         await hands.executor.release("sesn_1")

@@ -13,7 +13,7 @@ from chassis.errors import DroverError, Reason
 from services.hands.domain.handover import Generations, HandOver
 from services.hands.domain.recipe import Recipe, Wanted
 from tests.doubles.hands_stack import HandsStack, Sandboxes, printed, text
-from tests.doubles.hands_waiting import eventually
+from tests.doubles.hands_waiting import eventually, ready_spares
 
 GIVER, RECEIVER = "sesn_giver", "sesn_receiver"
 GIVEN = HandOver(GIVER, "build", RECEIVER, "tools")
@@ -68,7 +68,7 @@ async def test_spare_of_a_recipe_is_claimed_at_once_and_only_by_that_recipe(
     recipe = Recipe(wanted=Wanted(memory_mib=256))
     async with sandboxes.stack(tmp_path, pools={recipe: 1}) as hands:
         hands.pool.fill()
-        await eventually(lambda: hands.pool.ready_spares, 30)
+        await eventually(lambda: ready_spares(hands.pool), 30)
         (shelf,) = (one for one in hands.pool.spares.shelves if one.wanted)
         spare = shelf.ready[0][0]
         async with hands.pool.use("sesn_other") as other:

@@ -15,7 +15,7 @@ from drover.event.v1.session_event_pb2 import SessionError
 from services.hands.domain.handover import Generations, HandOver
 from tests.doubles.egress_outside import Outside, running_outside
 from tests.doubles.hands_stack import KINDS, HandsStack, Sandboxes, chosen, text
-from tests.doubles.hands_waiting import eventually
+from tests.doubles.hands_waiting import eventually, ready_spares
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FETCH = "curl -sS --max-time 20 https://example.com/"
@@ -59,7 +59,7 @@ async def test_spare_gets_the_variables_and_the_authority_of_its_session(
     hands: HandsStack, outside: Outside, session: str
 ) -> None:
     hands.pool.fill()
-    await eventually(lambda: hands.pool.ready_spares)
+    await eventually(lambda: ready_spares(hands.pool))
     outside.granter.variables[session] = {"TOKEN": "it's a placeholder"}
     shown = await hands.bash(f"echo $TOKEN; {FETCH}", session_id=session)
     assert shown.startswith("it's a placeholder\n{")
@@ -68,7 +68,7 @@ async def test_spare_gets_the_variables_and_the_authority_of_its_session(
 
 async def test_spare_that_serves_nobody_is_let_out_by_nobody(hands: HandsStack) -> None:
     hands.pool.fill()
-    await eventually(lambda: hands.pool.ready_spares)
+    await eventually(lambda: ready_spares(hands.pool))
     shelf = next(iter(hands.pool.spares.shelves))
     access = shelf.ready[0][0].access
     assert access is not None

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from chassis.errors import DroverError, Reason
-from services.brain.domain.decision import NOBODY, GoIdle, Release
+from services.brain.domain.decision import GoIdle, Mine, Release
 from services.brain.harness.standard import StandardHarness
 from services.brain.loop.sync_points import Point
 from tests.doubles.lease_service import FakeSession
@@ -163,4 +163,4 @@ def check(rig: Rig, session: FakeSession) -> None:
     state = harness.begin(session.session)
     for event in session.log:
         harness.project(state, event, 0.0)
-    assert isinstance(harness.decide(state, session.waiting(), NOBODY), Release | GoIdle)
+    assert isinstance(harness.decide(state, session.waiting(), Mine()), Release | GoIdle)

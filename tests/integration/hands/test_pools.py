@@ -13,7 +13,7 @@ from drover.hands.v1.hands_service_pb2_grpc import HandsServiceStub
 from services.hands.main import build
 from services.hands.pool import Pool
 from services.hands.settings import HandsSettings
-from tests.doubles.hands_waiting import eventually
+from tests.doubles.hands_waiting import eventually, ready_spares
 from tests.doubles.standing import PromptExit
 from tests.integration.hands.conftest import call
 
@@ -39,7 +39,7 @@ async def test_pool_of_a_setting_serves_the_environment_that_asks_for_its_recipe
         server = await build(pooled, stack)
         channel = await stack.enter_async_context(open_channel(server.address, settings.token()))
         hands: Any = HandsServiceStub(channel)
-        await eventually(lambda: made[0].ready_spares)
+        await eventually(lambda: ready_spares(made[0]))
         (spare,) = tmp_path.glob("hands/spares/spare_*/workspace")
         inode = spare.stat().st_ino
         await hands.Provision(pb.ProvisionRequest(session_id="sesn_2", generation=1))

@@ -28,6 +28,7 @@ MODELS = load(None)
 HARNESS = StandardHarness(limits=Limits(prices=MODELS))
 OPUS, HAIKU = "claude-opus-5-5", "claude-haiku-5-5"
 QUIET, MESSAGE = InputWaiting(), InputWaiting(message=True)
+FRESH = Mine()
 COUNTS = st.integers(0, 10_000_000)
 USAGES = st.builds(
     lambda speed, new, out, read, short, long: ModelUsage(
@@ -184,7 +185,7 @@ class Log:
         changed = SessionUpdated(budget=budget.message(cap), budget_removed=cap is None)
         return self.add(Event(id=self.factory.new_id(), session_updated=changed))
 
-    def next(self, waiting: InputWaiting = QUIET, mine: Mine = d.NOBODY) -> d.Decision:
+    def next(self, waiting: InputWaiting = QUIET, mine: Mine = FRESH) -> d.Decision:
         return HARNESS.decide(self.state, waiting, mine)
 
 

@@ -19,7 +19,7 @@ from drover.event.v1.event_pb2 import Event
 from services.brain.domain import checkpoint
 from services.brain.domain.checkpoint import CLASSES, CheckpointError, Checkpoints
 from services.brain.domain.codec import shape_of
-from services.brain.domain.decision import NOBODY
+from services.brain.domain.decision import Mine
 from services.brain.domain.state import State
 from tests.unit.brain.logs import HARNESS, World, fold
 
@@ -55,8 +55,8 @@ def test_checkpoint_at_any_cut_and_the_rest_of_the_log_give_what_the_whole_log_g
     for event in [*log, None]:
         restored = through(state)
         assert written(restored) == written(state)
-        assert HARNESS.decide(restored, world.waiting, NOBODY) == HARNESS.decide(
-            state, world.waiting, NOBODY
+        assert HARNESS.decide(restored, world.waiting, Mine()) == HARNESS.decide(
+            state, world.waiting, Mine()
         )
         rest = log[state.seq :]
         if seed % 4 == 0:  # looking at a state must not change it

@@ -17,7 +17,7 @@ from tests.doubles import scripted_model as model
 from tests.unit.brain import logs
 from tests.unit.brain.logs import fold
 
-QUIET = InputWaiting()
+QUIET, FRESH = InputWaiting(), Mine()
 MESSAGE = InputWaiting(message=True)
 INTERRUPT = InputWaiting(interrupt=True)
 
@@ -57,7 +57,7 @@ class Log:
         return fold(self.session, self.events)
 
     def next(
-        self, waiting: InputWaiting = QUIET, mine: Mine = d.NOBODY, limits: Limits | None = None
+        self, waiting: InputWaiting = QUIET, mine: Mine = FRESH, limits: Limits | None = None
     ) -> d.Decision:
         return StandardHarness(limits=limits).decide(self.state(), waiting, mine)
 

@@ -11,7 +11,7 @@ from drover.event.v1.event_pb2 import Event
 from drover.event.v1.session_event_pb2 import SessionUpdated
 from services.brain.domain import events
 from services.brain.domain.calls import answered_by
-from services.brain.domain.decision import NOBODY
+from services.brain.domain.decision import Mine
 from services.brain.domain.projection import correct
 from services.brain.domain.state import State
 from tests.doubles.api_history import check_history
@@ -23,7 +23,7 @@ SEEDS = st.integers(min_value=0, max_value=2**32)
 
 
 def decided(world: World, state: State) -> object:
-    return HARNESS.decide(state, world.waiting, NOBODY)
+    return HARNESS.decide(state, world.waiting, Mine())
 
 
 def grown(seed: int, steps: int) -> World:

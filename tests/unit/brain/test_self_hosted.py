@@ -65,7 +65,7 @@ class Log:
         self.add(*self.factory.idle(reason, None, usage, None))
 
     def next(self, *, interrupt: bool = False) -> d.Decision:
-        return HARNESS.decide(self.state(), InputWaiting(interrupt=interrupt), d.NOBODY)
+        return HARNESS.decide(self.state(), InputWaiting(interrupt=interrupt), d.Mine())
 
     def awaits(self) -> list[str]:
         decision = self.next()

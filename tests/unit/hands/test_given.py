@@ -13,7 +13,7 @@ from services.hands.domain.handover import Generations, HandOver
 from services.hands.domain.recipe import DEFAULT, Recipe
 from services.hands.pool import PoolSize
 from services.hands.rpc import HandsRpc
-from tests.doubles.hands_waiting import eventually
+from tests.doubles.hands_waiting import eventually, ready_spares
 from tests.unit.hands.conftest import World
 
 UPLOADS, MEMORY = "/mnt/session/uploads", "/mnt/memory"
@@ -91,7 +91,7 @@ async def test_memory_that_may_be_written_is_mounted_over_the_rest_and_takes_no_
 ) -> None:
     await world.restart(PoolSize(spares=1, max_live=3))
     world.pool.fill()
-    await eventually(lambda: world.pool.ready_spares == 1)
+    await eventually(lambda: ready_spares(world.pool) == 1)
     with_memory = Recipe(stores=("notes",))
     async with world.pool.use("sesn_1", with_memory) as hand:
         assert hand.stores == ("notes",)
@@ -99,7 +99,7 @@ async def test_memory_that_may_be_written_is_mounted_over_the_rest_and_takes_no_
         places = [(place, writable) for _, place, writable in spec.mounts]
         assert places.index((MEMORY, False)) < places.index((f"{MEMORY}/notes", True))
         assert (spec.volume.root / "memory/notes").is_dir()
-    assert world.pool.ready_spares == 1
+    assert ready_spares(world.pool) == 1
     async with world.pool.use("sesn_2", DEFAULT) as hand:
         assert hand.is_fresh
     assert world.pool.spares.shelves[0].claims == 1

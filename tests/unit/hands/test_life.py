@@ -8,7 +8,7 @@ from pathlib import Path
 from services.hands.hand import Hand
 from services.hands.lifecycle import Several, Unobserved
 from services.hands.pool import PoolSize
-from tests.doubles.hands_waiting import eventually
+from tests.doubles.hands_waiting import eventually, ready_spares
 from tests.unit.hands.conftest import World
 
 SIZE = PoolSize(spares=0, max_live=3, max_age_seconds=1000, idle_seconds=10_000)
@@ -113,7 +113,7 @@ async def test_workspace_that_is_put_there_before_a_start_is_the_sessions(world:
     heard.put = world.directory / "workspaces"
     await world.restart(PoolSize(spares=1, max_live=3), lifecycle=heard)
     world.pool.fill()
-    await eventually(lambda: world.pool.ready_spares)
+    await eventually(lambda: ready_spares(world.pool))
     hand = await hand_of(world)
     assert hand.id != world.backend.launched[0].spec.hand_id
     assert world.backend.launched[1].spec.volume.root == heard.put / "sesn_1"

@@ -8,7 +8,7 @@ from chassis.errors import DroverError, Reason
 from services.hands.backends.port import BackendUnavailable
 from services.hands.hand import Hand
 from services.hands.pool import PoolSize
-from tests.doubles.hands_waiting import eventually
+from tests.doubles.hands_waiting import eventually, ready_spares
 from tests.unit.hands.conftest import World
 
 
@@ -18,7 +18,7 @@ async def hand_of(world: World, session_id: str) -> Hand:
 
 
 async def spare_is_ready(world: World) -> None:
-    await eventually(lambda: world.pool.ready_spares)
+    await eventually(lambda: ready_spares(world.pool))
 
 
 async def test_users_that_come_together_share_one_start(world: World) -> None:

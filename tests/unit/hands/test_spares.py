@@ -12,7 +12,7 @@ from services.hands.hand import Hand
 from services.hands.metrics import PoolMetrics
 from services.hands.pool import PoolSize
 from services.hands.spares import Shelf
-from tests.doubles.hands_waiting import eventually
+from tests.doubles.hands_waiting import eventually, ready_spares
 from tests.unit.hands.conftest import World
 
 NONE = PoolSize(spares=0, max_live=10)
@@ -123,7 +123,7 @@ async def test_refills_are_bounded_over_all_pools(world: World) -> None:
     world.pool.fill()
     await eventually(lambda: world.backend.starts_now == 2)
     world.backend.let_go()
-    await eventually(lambda: world.pool.ready_spares == 12)
+    await eventually(lambda: ready_spares(world.pool) == 12)
     assert world.backend.most_starts == 2
 
 

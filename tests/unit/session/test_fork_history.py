@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from drover.event.v1 import event_pb2
 from drover.session.v1.lease_pb2 import InputWaiting
-from services.brain.domain.decision import NOBODY, Release
+from services.brain.domain.decision import Mine, Release
 from services.brain.domain.usage import UsageTotals
 from services.session.domain import importing, listing, view
 from services.session.domain.listing import EventsQuery
@@ -77,7 +77,7 @@ def check_fork(source, event):
     brain = HARNESS.begin(session)
     for one in log:
         HARNESS.project(brain, one, 0.0)
-    assert HARNESS.decide(brain, InputWaiting(), NOBODY) == Release()
+    assert HARNESS.decide(brain, InputWaiting(), Mine()) == Release()
     assert not brain.needs_model
     told = event_pb2.Event(seq=len(log) + 1)
     told.user_message.content.add().text.text = "go on"
