@@ -20,7 +20,7 @@ import structlog
 
 from drover.event.v1.content_pb2 import ContentBlock
 from services.hands.backends import inside
-from services.hands.backends.port import BackendUnavailable
+from services.hands.backends.port import BackendUnavailable, complaint
 from services.hands.domain.packages import NONE, UNLAYERED, environment
 from services.hands.egress import variables
 
@@ -48,7 +48,6 @@ _MEDIA_TYPES: Final = {
 }
 _UNSAFE_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _CANCEL_SECONDS: Final = 1.0
-_FORBIDDEN: Final = ("namespace", "Permission denied", "Operation not permitted")
 
 _log = structlog.get_logger("hands.hand")
 
@@ -265,7 +264,7 @@ class Hand:
             size = int.from_bytes(start, "big")
             if size > _MAX_GREETING:
                 start += await reader.read(_MAX_GREETING)
-                raise BackendUnavailable(self._complaint(start))
+                raise BackendUnavailable(complaint(start, self._sandbox.advice))
             await reader.readexactly(size)
             await self._sandbox.confine()
             self._send(
@@ -279,7 +278,8 @@ class Hand:
             )
             await self._receive()
         except asyncio.IncompleteReadError as error:
-            raise BackendUnavailable(self._complaint(start + error.partial)) from error
+            said = start + error.partial
+            raise BackendUnavailable(complaint(said, self._sandbox.advice)) from error
         except (OSError, ProtocolBroken) as error:
             raise BackendUnavailable(f"the sandbox did not start: {error}") from error
 
@@ -288,11 +288,6 @@ class Hand:
         if self.packages_key:  # they are mounted
             found |= environment(self.packages, found["PATH"])
         return found
-
-    def _complaint(self, text: bytes) -> str:
-        shown = text.decode("utf-8", "replace").strip() or "no reason was given"
-        forbidden = any(word in shown for word in _FORBIDDEN) and self._sandbox.advice
-        return f"the sandbox did not start: {shown}{f'. {forbidden}' if forbidden else ''}"
 
     async def _listen(self) -> None:
         why = ""

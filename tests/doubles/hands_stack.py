@@ -45,6 +45,8 @@ from tests.doubles.kubernetes_cluster import Cluster
 from tests.doubles.standing import PromptExit
 
 KINDS = ("local", "docker")
+UNFORKED = ("local-unforked",)
+"""Local sandboxes as they are where no agent can be forked into them."""
 RUNTIMES = ("runsc",)
 """Other runtimes of the engine, over which the backends' contract is tested, too."""
 CLUSTERS = ("kubernetes",)
@@ -97,10 +99,28 @@ class HandsStack:
         """Host numbers of every process in a session's sandbox."""
         sandbox: Any = self.pool._seats[session_id].hand.result()._sandbox
         if isinstance(self.backend, LocalBackend):
-            return _below(sandbox._process.pid)
+            return _local(self.backend, sandbox._process.pid)
         if isinstance(self.backend, KubernetesBackend):
             return contained(sandbox._name)
         return contained(sandbox._id)
+
+
+def _local(backend: LocalBackend, outer: int) -> set[int]:
+    """Those below its bubblewrap, and those in its namespace that were forked into it."""
+    found = _below(outer)
+    nursery = backend._spawner.nursery if backend._spawner is not None else None
+    if nursery is None:
+        return found
+    spaces = {_space(pid) for pid in found - {outer}} | {None}
+    return found | {pid for pid in _below(nursery.pid) - {nursery.pid} if _space(pid) in spaces}
+
+
+def _space(pid: int) -> str | None:
+    """A process's namespace; None where that is not ours to know, or it has just ended."""
+    try:
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    except OSError:
+        return None
 
 
 def _below(outer: int) -> set[int]:
@@ -161,9 +181,10 @@ class Sandboxes:
     cluster: Cluster | None = None
 
     def backend(self, directory: Path, **settings: Any) -> Any:
-        if self.kind == "local":
+        if self.kind in {"local", *UNFORKED}:
             # What it protects against is asserted, not tried at each start.
-            return LocalBackend(directory, minimum=frozenset())
+            forks = self.kind == "local"
+            return LocalBackend(directory, minimum=frozenset(), forks=forks)
         if self.cluster is not None:
             return KubernetesBackend(directory, self.cluster.settings(**settings))
         given = {"host": self.host, "image": IMAGE, "runtime": self.runtime, **settings}

@@ -59,7 +59,27 @@ from services.hands.runner.agent import main
 
 main()
 """
+_ZYGOTE: Final = """\
+import sys
+
+sys.path.append({directory!r})
+
+from services.hands.runner.zygote import serve
+
+serve({control}, {call_filter!r}, {place!r})
+"""
 _COMPILE_SECONDS: Final = 60.0
+
+
+def zygote(directory: Path, control: int, call_filter: bytes | None, place: str) -> bytes:
+    """The program that agents are forked from, for Python's standard input.
+
+    `directory` has been laid out, and is found at `place` in a sandbox. The descriptor `control` is
+    the socket that it is asked over.
+    """
+    return _ZYGOTE.format(
+        directory=str(directory), control=control, call_filter=call_filter or b"", place=place
+    ).encode()
 
 
 def lay_out(directory: Path, python: str, call_filter: bytes | None = None) -> None:

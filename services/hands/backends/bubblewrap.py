@@ -32,6 +32,13 @@ _MASKED: Final = (
 """Files of /proc that tell of the host what no program needs: container engines mask most of them
 too. An empty device stands in their place."""
 _SYSTEM: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+HOLDER: Final = ("--as-pid-1", "--", inside.BASH, "--norc", "-c", "echo; read -r _")
+"""What runs in a sandbox into which an agent is forked: a first process that says that it is up,
+stays for as long as its input is open, and clears away what ends in there, which not every shell
+does. Bash runs the session's .bashrc whatever it is told where its input is a socket, unless it is
+told not to."""
+UP: Final = b"\n"
+"""What it says."""
 ADVICE: Final = (
     "Unprivileged user namespaces must be allowed: see sysctl kernel.unprivileged_userns_clone, "
     "kernel.apparmor_restrict_unprivileged_userns and user.max_user_namespaces; in a container, "
@@ -125,8 +132,8 @@ def arguments(
     return told
 
 
-def command(python: str) -> Sequence[str]:
-    """What runs in the sandbox."""
+def agent(python: str) -> Sequence[str]:
+    """The agent's command line, for a sandbox into which none is forked."""
     return (python, *inside.COMPILED_AGENT)
 
 

@@ -7,7 +7,7 @@ A backend starts and ends sandboxes; it knows nothing of tools. In every sandbox
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     import asyncio
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from services.hands.domain.limits import Limits
 
+_FORBIDDEN: Final = ("namespace", "Permission denied", "Operation not permitted")
+
 
 class BackendUnavailable(Exception):  # noqa: N818  # a state of the machine, told to the operator
     """This machine cannot make sandboxes; the text says what to install or to change."""
@@ -23,6 +25,16 @@ class BackendUnavailable(Exception):  # noqa: N818  # a state of the machine, to
 
 class ImageGone(BackendUnavailable):
     """There is no such image, or none any more."""
+
+
+def complaint(said: bytes, advice: str) -> str:
+    """What becomes of what was said in the place of a sandbox that did not start.
+
+    `advice` is added where the machine forbids it.
+    """
+    shown = said.decode("utf-8", "replace").strip() or "no reason was given"
+    forbidden = any(word in shown for word in _FORBIDDEN) and advice
+    return f"the sandbox did not start: {shown}{f'. {forbidden}' if forbidden else ''}"
 
 
 @dataclass(frozen=True, slots=True)

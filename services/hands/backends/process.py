@@ -26,13 +26,16 @@ class ProcessId:
     started: int
 
 
-def identify(pid: int) -> ProcessId | None:
-    """The process that has the number now; None if there is none."""
+def identify(pid: int, parent: int = 0) -> ProcessId | None:
+    """The process that has the number now; None if there is none, or not one of that parent."""
     try:
         stat = _read(f"/proc/{pid}/stat")
     except OSError:
         return None
-    return ProcessId(pid, int(stat.rpartition(b")")[2].split()[_START_TIME]))
+    fields = stat.rpartition(b")")[2].split()
+    if parent and int(fields[_PARENT]) != parent:
+        return None
+    return ProcessId(pid, int(fields[_START_TIME]))
 
 
 def children(pid: int) -> tuple[int, ...]:
@@ -63,18 +66,20 @@ class Handle:
     """An open descriptor of one process."""
 
     def __init__(self, fd: int, process: ProcessId) -> None:
-        self._fd = fd
+        self.descriptor = fd
         self.process = process
 
     @classmethod
-    def open(cls, pid: int) -> Handle | None:
-        """A handle of the process that has the number now; None if there is none."""
+    def open(cls, pid: int, parent: int = 0) -> Handle | None:
+        """A handle of the process that has the number now; None if there is none, or it is not one
+        of that parent.
+        """
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
             return None
         # Asked once the descriptor is held: from here on the number cannot mean another process.
-        process = identify(pid)
+        process = identify(pid, parent)
         if process is None:
             os.close(fd)
             return None
@@ -83,19 +88,19 @@ class Handle:
     def kill(self) -> None:
         """Sends SIGKILL, if the process still runs."""
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._fd, signal.SIGKILL)
+            signal.pidfd_send_signal(self.descriptor, signal.SIGKILL)
 
     @property
     def running(self) -> bool:
         """Whether the process has not ended. A zombie has."""
-        return not select.select([self._fd], [], [], 0)[0]
+        return not select.select([self.descriptor], [], [], 0)[0]
 
     async def ended(self) -> None:
         """Waits for the process's end."""
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
         # A descriptor of its own: a loop watches each for one reader only.
-        fd = os.dup(self._fd)
+        fd = os.dup(self.descriptor)
         loop.add_reader(fd, done.set)
         try:
             await done.wait()
@@ -105,4 +110,4 @@ class Handle:
 
     def close(self) -> None:
         """Lets go of the process."""
-        os.close(self._fd)
+        os.close(self.descriptor)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from services.hands.domain.protections import Protection
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Collection, Mapping
 
-    from services.hands.backends.launcher import Started
 
 _SECONDS: Final = 15.0
 _EPERM: Final = 1
@@ -78,7 +78,7 @@ class Facts:
     user: int
 
 
-async def told(started: Started) -> Mapping[str, Any]:
+async def told(stream: socket.socket) -> Mapping[str, Any]:
     """What a trial that has just been started tells of itself.
 
     Raises `OSError` and `ValueError` for one that tells nothing.
@@ -87,7 +87,7 @@ async def told(started: Started) -> Mapping[str, Any]:
     heard = b""
     async with asyncio.timeout(_SECONDS):
         while not heard.endswith(b"\n"):
-            piece = await loop.sock_recv(started.stream, 65536)
+            piece = await loop.sock_recv(stream, 65536)
             if not piece:
                 break
             heard += piece

@@ -411,9 +411,15 @@ def _limit(values: dict[str, int]) -> None:
 
 
 def main() -> None:
-    """Waits for the host's `hello` and serves it. The main file has sent `ready`."""
+    """What the main file runs, which has sent `ready`."""
     if posix.getppid() != 1 or not __file__.startswith("/run/agent/"):
         raise SystemExit("not in a sandbox: ending a command ends every process there is")
+    run()
+    posix._exit(0)  # noqa: SLF001  # the host is gone, and so is the sandbox
+
+
+def run() -> None:
+    """Waits for the host's `hello` and serves it, in a sandbox. Returns when the host is gone."""
     connection = Connection(IN_FD, OUT_FD)
     # Nothing runs before this: until then the host may set limits.
     messages: list[dict[str, Any]] = []
@@ -429,7 +435,5 @@ def main() -> None:
         Forwarder(forward["port"], forward["path"]) if forward else None,
     )
     connection.send({"type": "serving"})
-    try:
+    with ignoring(EOFError, BrokenPipeError, ConnectionResetError):
         agent.serve()
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        posix._exit(0)  # noqa: SLF001  # the host is gone, and so is the sandbox

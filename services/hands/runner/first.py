@@ -6,30 +6,20 @@ everything along when it ends. So it is one that does nothing else, and the agen
 
 from __future__ import annotations
 
-import ctypes
 import os
 
-_PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 4, 22, 38
-_SECCOMP_MODE_FILTER = 2
-_STEP_BYTES = 8  # struct sock_filter
-
-
-class _Program(ctypes.Structure):
-    """struct sock_fprog."""
-
-    _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
+from services.hands.runner import hardening
 
 
 def divide(filter_path: str) -> None:
     """Returns in the agent. Ends with an error where the filter cannot be installed.
 
-    Neither process lets others of its user open what its descriptors are: a command that wrote to
-    the agent's output would end the sandbox.
+    Neither process lets others of its user open what its descriptors are.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    _control(libc, _PR_SET_DUMPABLE, 0)
+    hardening.hide()
     if os.path.exists(filter_path):  # noqa: PTH110  # pathlib is slow to import
-        _filter(libc, filter_path)
+        with open(filter_path, "rb") as file:  # noqa: PTH123
+            hardening.filter_calls(file.read())
     agent = os.fork()
     if agent == 0:
         return
@@ -41,16 +31,3 @@ def divide(filter_path: str) -> None:
         if pid == agent:
             code = os.waitstatus_to_exitcode(status)
             os._exit(code if code >= 0 else 128 - code)
-
-
-def _filter(libc: ctypes.CDLL, path: str) -> None:
-    with open(path, "rb") as file:  # noqa: PTH123
-        steps = file.read()
-    program = _Program(len(steps) // _STEP_BYTES, steps)
-    _control(libc, _PR_SET_NO_NEW_PRIVS, 1)
-    _control(libc, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program))
-
-
-def _control(libc: ctypes.CDLL, option: int, value: int, more: object = 0) -> None:
-    if libc.prctl(option, ctypes.c_ulong(value), more, 0, 0) != 0:
-        raise SystemExit(f"prctl {option}: {os.strerror(ctypes.get_errno())}")

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from tests.doubles import soak
-from tests.doubles.hands_stack import RUNTIMES, HandsStack, Sandboxes, chosen
+from tests.doubles.hands_stack import RUNTIMES, UNFORKED, HandsStack, Sandboxes, chosen
 
 # Those of this machine: the pods of the tests' cluster are the local ones again.
 _KINDS = ("local", "docker")
@@ -17,7 +17,7 @@ _KINDS = ("local", "docker")
 _BROKEN = (*_KINDS, *(RUNTIMES if soak.share(1) >= 1 else ()))
 
 
-@pytest.fixture(params=[*_KINDS, *RUNTIMES], scope="module")
+@pytest.fixture(params=[*_KINDS, *UNFORKED, *RUNTIMES], scope="module")
 def everywhere(request: pytest.FixtureRequest) -> Sandboxes:
     """Each kind of sandbox that there is."""
     return chosen(request)

@@ -17,7 +17,7 @@ from drover.hands.v1.hands_service_pb2 import VERDICT_NOT_RUN
 from services.hands.backends import agent_files
 from services.hands.domain.recipe import Recipe
 from tests.doubles.docker_engine import IMAGE, Engine
-from tests.doubles.hands_stack import HandsStack, Sandboxes, text
+from tests.doubles.hands_stack import UNFORKED, HandsStack, Sandboxes, text
 
 # Agents that say what none says, once they have been let to serve. `say` sends a frame.
 _GREETING = """\
@@ -49,7 +49,7 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["local"])
+@pytest.mark.parametrize("kind", UNFORKED)
 async def test_agents_that_lie_harm_their_own_session_alone(kind: str, tmp_path: Path) -> None:
     """What arrives is the same whatever the sandbox is made of."""
     async with Sandboxes(kind).stack(tmp_path) as hands:
@@ -200,7 +200,7 @@ async def test_sequences_of_terminals_reach_no_terminal(hands: HandsStack) -> No
 async def test_host_is_not_kept_busy_by_an_agent_that_never_stops_talking(
     tmp_path: Path,
 ) -> None:
-    async with Sandboxes("local").stack(tmp_path) as hands:
+    async with Sandboxes(*UNFORKED).stack(tmp_path) as hands:
         await hands.bash("true", session_id="honest")
         place = Path(hands.backend._directory, "agent")
         source = f"{_GREETING}\nwhile True:\n    say(b'{{}}')\n"

@@ -8,7 +8,15 @@ import pytest
 
 from tests.doubles.docker_engine import Engine
 from tests.doubles.engine_proxy import Proxy, running_proxy
-from tests.doubles.hands_stack import CLUSTERS, KINDS, RUNTIMES, HandsStack, Sandboxes, chosen
+from tests.doubles.hands_stack import (
+    CLUSTERS,
+    KINDS,
+    RUNTIMES,
+    UNFORKED,
+    HandsStack,
+    Sandboxes,
+    chosen,
+)
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +30,7 @@ def engine_proxy(
         yield proxy
 
 
-@pytest.fixture(params=KINDS + RUNTIMES + CLUSTERS)
+@pytest.fixture(params=KINDS + UNFORKED + RUNTIMES + CLUSTERS)
 def sandboxes(request: pytest.FixtureRequest) -> Sandboxes:
     """Each kind of sandbox that there is."""
     if request.param == "docker":

@@ -11,20 +11,22 @@ from typing import Any
 
 import pytest
 
-from services.hands.backends.launcher import Started
-from services.hands.backends.local import LocalSandbox
+from services.hands.backends.local_sandbox import LocalSandbox
 from services.hands.backends.marks import Marks
 from services.hands.backends.port import SandboxSpec, Volume
+from services.hands.backends.process import Handle
+from services.hands.backends.spawning import Spawned
 from services.hands.domain.limits import Limits
 
 
 @pytest.fixture
-def started() -> Iterator[Started]:
+def spawned() -> Iterator[Spawned]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    with theirs:
-        process = subprocess.Popen(["sleep", "60"], stdin=theirs.fileno())
-    yield Started(process, ours)
+    lifeline, held = socket.socketpair()
+    with theirs, held:
+        process = subprocess.Popen(["sleep", "60"], stdin=held.fileno())
+    yield Spawned(process, ours, Handle.open(process.pid), lifeline)
     process.kill()
     process.wait()
 
@@ -45,12 +47,13 @@ def failing(number: int) -> Any:
     ],
 )
 async def test_what_nobody_could_take_charge_of_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: Started, where: str, what: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spawned: Spawned, where: str, what: int
 ) -> None:
     spec = SandboxSpec("hand_1", Volume(tmp_path, None), Limits())
     monkeypatch.setattr(where, failing(what))
     with pytest.raises(OSError, match="no more of that"):
-        await LocalSandbox.open(started, spec, None, Marks(tmp_path))
-    assert started.process.returncode is not None
-    assert started.stream.fileno() == -1
+        await LocalSandbox.open(spawned, spec, None, Marks(tmp_path))
+    assert spawned.process.returncode is not None
+    assert spawned.lifeline is not None
+    assert spawned.stream.fileno() == spawned.lifeline.fileno() == -1
     assert list(tmp_path.iterdir()) == []

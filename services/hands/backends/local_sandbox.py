@@ -1,0 +1,166 @@
+"""A running sandbox of the embedded backend: its processes, limits and end."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from services.hands.backends import bubblewrap
+from services.hands.backends.process import Handle, ProcessId, children
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from services.hands.backends.cgroup import Group
+    from services.hands.backends.marks import Marks
+    from services.hands.backends.port import SandboxSpec
+    from services.hands.backends.spawning import Spawned
+
+_STREAM_BUFFER: Final = 256 * 1024
+
+
+class LocalSandbox:
+    """A bubblewrap that was spawned: its processes, and the stream to the agent.
+
+    `doubt` is called where it ends without ever having been confined.
+    """
+
+    def __init__(
+        self,
+        spawned: Spawned,
+        stream: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        *,
+        hand_id: str,
+        resource_limits: Mapping[str, int],
+        group: Group | None,
+        marks: Marks,
+        has_way_out: bool,
+        doubt: Callable[[], None],
+    ) -> None:
+        self.reader, self.writer = stream
+        self.resource_limits = resource_limits
+        self.advice = bubblewrap.ADVICE
+        self.has_way_out = has_way_out
+        self._spawned = spawned
+        self._process = spawned.process
+        self._hand_id = hand_id
+        self._group = group
+        self._marks = marks
+        self._doubt = doubt
+        self._confined = False
+        found = (Handle.open(self._process.pid), spawned.first)
+        self._handles = [handle for handle in found if handle is not None]
+        # Early, since it takes the kernel a while. What the first process that is there starts from
+        # now on is in the group too; an agent that was forked has joined it by itself.
+        first = spawned.first.process.pid if spawned.first is not None else self._process.pid
+        self._grouping = None if group is None else _in_thread(group, first)
+        self._cleaned: str | None = None
+        self._cleaning = asyncio.Lock()
+
+    @classmethod
+    async def open(
+        cls,
+        spawned: Spawned,
+        spec: SandboxSpec,
+        group: Group | None,
+        marks: Marks,
+        doubt: Callable[[], None] = lambda: None,
+    ) -> LocalSandbox:
+        """Takes charge of what was spawned. Raises `OSError`; it has ended then."""
+        limits = spec.limits.resource_limits(grouped=group is not None)
+        close = spawned.stream.close
+        try:
+            stream = await asyncio.open_unix_connection(sock=spawned.stream, limit=_STREAM_BUFFER)
+            close = stream[1].transport.abort
+            sandbox = cls(
+                spawned,
+                stream,
+                hand_id=spec.hand_id,
+                resource_limits=limits,
+                group=group,
+                marks=marks,
+                has_way_out=spec.way_out is not None,
+                doubt=doubt,
+            )
+            sandbox._mark()
+        except BaseException:  # no descriptors, a full disk: nobody would ever end it
+            spawned.process.kill()  # which takes what is in there along
+            close()
+            spawned.release()
+            await asyncio.to_thread(spawned.process.wait)
+            if group is not None:
+                group.remove()
+            marks.remove(spec.hand_id)
+            raise
+        return sandbox
+
+    async def confine(self) -> None:
+        """Finds PID 1 of the sandbox and puts all of its processes under the limits."""
+        self._confined = True
+        agents: tuple[int, ...] = ()
+        inner: tuple[int, ...] = ()
+        if self._spawned.first is None:
+            inner = self._find_inner()
+            agents = tuple(pid for first in inner for pid in children(first))
+            self._mark()
+        if self._group is not None and self._grouping is not None:
+            await self._grouping
+            if inner:
+                await _in_thread(self._group, *inner, *agents)
+
+    async def kill(self) -> None:
+        """Ends every process: PID 1 takes its whole namespace along."""
+        if self._cleaned is not None:
+            return
+        if not self._confined:
+            self._doubt()
+        if len(self._handles) == 1:
+            self._find_inner()
+        for handle in reversed(self._handles):
+            handle.kill()
+        await self.ended()
+
+    async def ended(self) -> str:
+        """Waits until no process is left; why it ended, or empty."""
+        async with self._cleaning:
+            if self._cleaned is None:
+                for handle in self._handles:
+                    await handle.ended()
+                if self._grouping is not None:
+                    await asyncio.wait([self._grouping])
+                self._cleaned = self._clean()
+                with suppress(OSError):  # it was cut off
+                    await self.writer.wait_closed()
+        return self._cleaned
+
+    def _find_inner(self) -> tuple[int, ...]:
+        """Takes hold of PID 1 of the sandbox."""
+        inner = children(self._process.pid)
+        self._handles += [handle for pid in inner if (handle := Handle.open(pid)) is not None]
+        return inner
+
+    def _mark(self) -> None:
+        processes: list[ProcessId] = [handle.process for handle in self._handles]
+        self._marks.put(self._hand_id, processes)
+
+    def _clean(self) -> str:
+        self._process.wait()  # has ended: this only takes its status
+        self.writer.close()
+        self._spawned.release()
+        why = ""
+        if self._group is not None:
+            why = "it used more memory than it may" if self._group.out_of_memory() else ""
+            self._group.remove()
+        for handle in self._handles:
+            if handle is not self._spawned.first:
+                handle.close()
+        self._marks.remove(self._hand_id)
+        return why
+
+
+def _in_thread(group: Group, *pids: int) -> asyncio.Future[None]:
+    added = asyncio.get_running_loop().run_in_executor(None, group.add, pids)
+    # Nobody asks what became of it when the sandbox ends before it is confined.
+    added.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return added

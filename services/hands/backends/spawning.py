@@ -1,0 +1,167 @@
+"""How a local sandbox comes up: bubblewrap makes it, and its agent is forked into it.
+
+Where no agent can be forked into a sandbox, bubblewrap runs one as its command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from services.hands.backends import bubblewrap, zygote
+from services.hands.backends.port import BackendUnavailable, complaint
+from services.hands.backends.process import Handle, children
+
+if TYPE_CHECKING:
+    import socket
+    import subprocess
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from services.hands.backends.cgroup import Group
+    from services.hands.backends.launcher import Launcher, Started
+    from services.hands.backends.port import SandboxSpec
+    from services.hands.backends.zygote import Zygote
+
+_UP_SECONDS: Final = 15.0
+_COMPLAINT: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """A bubblewrap, and the stream to the agent in it.
+
+    Where the agent was forked, `first` is the sandbox's first process, which lives for as long as
+    `lifeline` is open, and the agent is in its control groups already.
+    """
+
+    process: subprocess.Popen[bytes]
+    stream: socket.socket
+    first: Handle | None = None
+    lifeline: socket.socket | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.close()
+        self.release()
+
+    def release(self) -> None:
+        """Lets go of all but the process and the stream. What is in there ends at that."""
+        if self.lifeline is not None:
+            self.lifeline.close()
+        if self.first is not None:
+            self.first.close()
+
+
+class Spawner:
+    """Spawns sandboxes by the program `bwrap`, with what is laid out in `directory`.
+
+    `python` runs their agents, which come from `nursery` if there is one. `call_filter` is the
+    filter of their system calls.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        directory: Path,
+        program: Path,
+        python: str,
+        call_filter: bytes | None,
+    ) -> None:
+        self._launcher = launcher
+        self._directory = directory
+        self._program = program
+        self.python = python
+        self._filter = call_filter
+        self.nursery: Zygote | None = None
+
+    async def spawn(self, spec: SandboxSpec, group: Group | None, script: str = "") -> Spawned:
+        """Spawns a sandbox; with a `script` Python runs that in it, in the agent's place.
+
+        Raises `OSError` and `BackendUnavailable`; nothing is left then.
+        """
+        program = (self.python, "-I", "-S", "-c", script) if script else ()
+        if self.nursery is None:
+            command = program or bubblewrap.agent(self.python)
+            started = await self._bubblewrap(spec, ("--", *command))
+            return Spawned(started.process, started.stream)
+        groups = () if group is None else group.directories
+        # It is forked while bubblewrap works.
+        agent = await self.nursery.fork(spec.volume.owner, groups, program)
+        try:
+            started = await self._bubblewrap(spec, bubblewrap.HOLDER)
+            try:
+                first = await _entered(started, agent)
+            except BaseException:
+                started.process.kill()
+                started.stream.close()
+                await asyncio.to_thread(started.process.wait)
+                raise
+        except BaseException:
+            agent.close()
+            raise
+        return Spawned(started.process, agent, first, started.stream)
+
+    def agents(self, spawned: Spawned) -> tuple[int, ...]:
+        """The numbers of the processes that the agent of a sandbox may be, while there is one."""
+        if self.nursery is not None:
+            return children(self.nursery.pid)
+        first = children(spawned.process.pid)
+        return tuple(pid for one in first for pid in children(one))
+
+    def doubt(self) -> None:
+        """An agent did not come up: the next ones are not forked from the same process."""
+        if self.nursery is not None:
+            self.nursery.replace()
+
+    async def close(self) -> None:
+        """Ends what agents are forked from: from now on bubblewrap runs them."""
+        nursery, self.nursery = self.nursery, None
+        if nursery is not None:
+            await nursery.close()
+
+    async def _bubblewrap(self, spec: SandboxSpec, command: Sequence[str]) -> Started:
+        at, directory = self._launcher.at, self._directory
+        told = bubblewrap.arguments(spec, agent=directory / "agent", etc=directory / "etc", at=at)
+        files = ["\0".join(told).encode() + b"\0"]
+        program: list[str | int] = [str(self._program), "--args", 0]
+        if self._filter is not None:
+            files.append(self._filter)
+            program += ["--seccomp", 1]
+        return await self._launcher.start([*program, *command], files, user=spec.volume.owner)
+
+
+async def _entered(started: Started, agent: socket.socket) -> Handle:
+    """The first process of a sandbox, once it is up and the agent has been told to enter it."""
+    said = await _said(started.stream)
+    if said != bubblewrap.UP:
+        raise BackendUnavailable(complaint(said, bubblewrap.ADVICE))
+    for pid in children(started.process.pid):
+        first = Handle.open(pid, parent=started.process.pid)
+        if first is None:
+            continue
+        try:
+            zygote.enter(agent, first.descriptor)
+        except BaseException:
+            first.close()
+            raise
+        return first
+    raise BackendUnavailable("the sandbox did not start: it has no first process")
+
+
+async def _said(stream: socket.socket) -> bytes:
+    """What is said first, or all that is where something complains."""
+    loop = asyncio.get_running_loop()
+    said = b""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_UP_SECONDS):
+            while len(said) < _COMPLAINT and said != bubblewrap.UP:
+                piece = await loop.sock_recv(stream, _COMPLAINT)
+                if not piece:
+                    break
+                said += piece
+    return said

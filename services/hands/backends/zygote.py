@@ -1,0 +1,158 @@
+"""The process that the agents of local sandboxes are forked from (`runner.zygote`), and its keeper.
+
+To start an interpreter takes longer than to make a sandbox, and is the same for each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from services.hands.backends import agent_files, inside
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_WORDS: Final = 4096
+_END_SECONDS: Final = 1.0
+
+_log = structlog.get_logger("hands.zygote")
+
+
+class Zygote:
+    """Has agents forked; `directory` holds their files. Started when it is first asked.
+
+    A process that ended is started anew, and so is one whose agents do not come up.
+    """
+
+    def __init__(self, python: str, directory: Path, call_filter: bytes | None) -> None:
+        self._python = python
+        self._directory = directory
+        self._filter = call_filter
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._starting = asyncio.Lock()
+
+    @property
+    def pid(self) -> int:
+        """The process's number; 0 if there is none."""
+        return self._process.pid if self._process is not None else 0
+
+    async def fork(
+        self, user: int | None, groups: Sequence[Path] = (), arguments: Sequence[str] = ()
+    ) -> socket.socket:
+        """Our end of the stream to a new agent, which waits for `enter`.
+
+        It becomes `user`, if that is not None, and a member of control groups, given by their
+        directories. `arguments` are of a program that is run in its place. Raises `OSError`.
+        """
+        ours, theirs = socket.socketpair()
+        descriptors = [theirs.fileno()]
+        try:
+            for group in groups:
+                procs = os.open(group / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+                descriptors.append(procs)
+            request = json.dumps({"user": user, "arguments": [*arguments]}).encode()
+            await self._ask(request, descriptors)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            for descriptor in descriptors[1:]:
+                os.close(descriptor)
+        ours.setblocking(False)
+        return ours
+
+    def replace(self) -> None:
+        """Has the next agent come from another process. The agents that there are go on."""
+        if self._control is not None:
+            self._control.close()  # which it ends at
+            self._control = None
+
+    async def close(self) -> None:
+        """Ends the process. The agents go on."""
+        async with self._starting:
+            self.replace()
+            await asyncio.to_thread(self._end)
+
+    async def _ask(self, request: bytes, descriptors: Sequence[int]) -> None:
+        control = self._control or await self._start()
+        try:
+            socket.send_fds(control, [request], descriptors)
+        except ConnectionError:  # it has ended
+            self.replace()
+            socket.send_fds(await self._start(), [request], descriptors)
+        except BlockingIOError:  # it takes nothing any more
+            self.replace()
+            raise
+
+    async def _start(self) -> socket.socket:
+        async with self._starting:
+            if self._control is None:
+                await asyncio.to_thread(self._end)
+                self._control = await asyncio.to_thread(self._spawn)
+            return self._control
+
+    def _spawn(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        program = os.memfd_create("zygote")
+        try:
+            number, place = theirs.fileno(), inside.AGENT_DIRECTORY
+            text = agent_files.zygote(self._directory, number, self._filter, place)
+            os.write(program, text)
+            os.lseek(program, 0, os.SEEK_SET)
+            self._process = subprocess.Popen(  # noqa: S603  # our own program
+                # By its input: what it was told can be read in every agent's command line.
+                [self._python, "-I", "-S", "-"],
+                stdin=program,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={"LANG": inside.ENVIRONMENT["LANG"]},
+                cwd="/",
+                pass_fds=[number],
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(program)
+        ours.setblocking(False)
+        return ours
+
+    def _end(self) -> None:
+        """Takes the end of the process whose socket was closed."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stderr is not None  # noqa: S101  # a pipe was asked for
+        with process.stderr as stream:
+            os.set_blocking(stream.fileno(), False)  # agents may have it open for a moment still
+            words = b""
+            with suppress(BlockingIOError):
+                words = os.read(stream.fileno(), _WORDS)
+        if process.returncode:
+            said = words.decode("utf-8", "replace").strip()
+            _log.warning("zygote_ended", status=process.returncode, said=said)
+
+
+def enter(stream: socket.socket, process: int) -> None:
+    """Has the agent behind `stream` enter the namespaces of a process, given by descriptor.
+
+    Raises `OSError`.
+    """
+    socket.send_fds(stream, [b"\0"], [process])
