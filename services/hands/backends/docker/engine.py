@@ -10,9 +10,11 @@ import asyncio
 import json
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import docker
@@ -177,21 +179,18 @@ class Engine:
     async def commit(self, name: str, repository: str, tag: str, labels: Mapping[str, str]) -> None:
         """Makes an image of what a container has written. It is whole, or there is none.
 
-        It may take longer than other calls. Who is cancelled waits for its end all the same.
+        It may take longer than other calls, and who is cancelled does not wait for its end: the
+        engine holds on to what it copies, though the container be removed meanwhile, and names an
+        image once it is whole.
         """
 
-        def work(_: docker.APIClient) -> None:
+        def work() -> None:
             seconds = max(self._seconds, _COMMIT_SECONDS)
             client = docker.APIClient(base_url=self._host, version="auto", timeout=seconds)
             with closing(client):
                 client.commit(name, repository, tag, conf={"Labels": dict(labels)})
 
-        committing = asyncio.ensure_future(self._do(work))
-        try:
-            await asyncio.shield(committing)
-        except asyncio.CancelledError:
-            await asyncio.wait([committing])
-            raise
+        await _apart(partial(self._called, work))
 
     async def close(self) -> None:
         """Ends the threads."""
@@ -200,16 +199,20 @@ class Engine:
             self._client.close()
 
     async def _do(self, work: Callable[[docker.APIClient], T]) -> T:
-        def called() -> T:
-            with self._translated():
-                _knock(self._host.removeprefix(SOCKET), self._seconds)
-                if self._client is None:
-                    self._client = docker.APIClient(
-                        base_url=self._host, version="auto", timeout=self._seconds
-                    )
-                return work(self._client)
+        def with_client() -> T:
+            if self._client is None:
+                self._client = docker.APIClient(
+                    base_url=self._host, version="auto", timeout=self._seconds
+                )
+            return work(self._client)
 
+        called = partial(self._called, with_client)
         return await asyncio.get_running_loop().run_in_executor(self._threads, called)
+
+    def _called(self, work: Callable[[], T]) -> T:
+        with self._translated():
+            _knock(self._host.removeprefix(SOCKET), self._seconds)
+            return work()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -234,6 +237,25 @@ class Engine:
             if _timed_out(error):
                 text = f"the container engine at {self._host} did not answer in {self._seconds:g} s"
             raise EngineAway(text) from error
+
+
+async def _apart(work: Callable[[], None]) -> None:
+    """Has work done in a thread of its own, which holds up neither who is cancelled nor the end of
+    this process.
+    """
+    done: Future[None] = Future()
+    done.set_running_or_notify_cancel()  # from here on its end is set, whether anyone waits or not
+
+    def called() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001  # it is raised where it is waited for
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    Thread(target=called, name="docker commit", daemon=True).start()
+    await asyncio.wrap_future(done)
 
 
 def _timed_out(error: BaseException | None) -> bool:
