@@ -101,7 +101,7 @@ async def test_sandbox_that_runs_out_of_descriptors_anywhere_in_its_start_leaves
     try:
         await execute(hands, "sesn_first")
         await hands.client.Release(pb.ReleaseRequest(session_id="sesn_first", generation=1))
-        await eventually(lambda: not below(pid))
+        await eventually(lambda: len(below(pid)) == 1)  # what agents are forked from
         files = open_files(pid)
         for spare in range(MOST):
             session = f"sesn_{spare}"
@@ -111,7 +111,7 @@ async def test_sandbox_that_runs_out_of_descriptors_anywhere_in_its_start_leaves
         assert set(verdicts) == {pb.VERDICT_NOT_RUN, pb.VERDICT_COMPLETED}
         assert verdicts[0] == pb.VERDICT_NOT_RUN
         assert verdicts[-1] == pb.VERDICT_COMPLETED
-        await eventually(lambda: not below(pid))
+        await eventually(lambda: len(below(pid)) == 1)
         await eventually(lambda: open_files(pid) <= files)
         assert not list((settings.data_dir / "hands" / "run").iterdir())
         assert (await execute(hands, "sesn_last")).verdict == pb.VERDICT_COMPLETED
