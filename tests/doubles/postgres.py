@@ -21,8 +21,12 @@ _USER = "drover"
 _AS_POSTGRES = ("setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups")
 _PATIENCE = 75.0
 """Seconds that any of the programs may take: longer than pg_ctl waits for a server."""
-_SHARED = {"fsync": "off", "full_page_writes": "off"}
-"""For servers that no test kills: what is committed need not outlive the machine."""
+_SHARED = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
+"""For servers that no test kills: what is committed need not outlive the machine.
+
+A vacuum of every database of the tests once a minute would take time from them, and statistics that
+it happens to make in the midst of one would change what that measures.
+"""
 
 
 class Cluster:
