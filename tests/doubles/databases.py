@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import MetaData
 
@@ -16,11 +18,69 @@ from services.vault_proxy.store.schema import SCHEMA as VAULT_PROXY
 from storage import Database, open_database
 from storage.migrate import migrate
 from storage.schema import Schema
+from tests.doubles.postgres import Cluster
+from tests.doubles.standing import PromptExit
 
 SCHEMAS = {schema.service: schema for schema in (REGISTRY, SESSION, HANDS, VAULT_PROXY)}
 """What each service keeps."""
 
 _NAMES = itertools.count()
+_FREE: WeakKeyDictionary[Cluster, defaultdict[str, list[str]]] = WeakKeyDictionary()
+"""Databases that nobody uses now, by whose tables they have."""
+_LEAVE = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid();
+"""
+
+
+@asynccontextmanager
+async def opened(
+    schema: Schema, folder: Path, cluster: Cluster | None, processes: int = 1
+) -> AsyncIterator[list[Database]]:
+    """An empty database of a service, as so many processes have it: in a cluster, or on SQLite."""
+    async with PromptExit() as stack:
+        if cluster is None:
+            url = f"sqlite:///{folder / schema.service}.db"
+            await migrate(url, schema)
+        else:
+            url = await stack.enter_async_context(lent(cluster, schema))
+        databases = []
+        for _ in range(processes):
+            databases.append(await open_database(url, schema))
+            stack.push_async_callback(databases[-1].close)
+        yield databases
+
+
+@asynccontextmanager
+async def lent(cluster: Cluster, schema: Schema) -> AsyncIterator[str]:
+    """The URL of a PostgreSQL database with a service's tables and nothing in them.
+
+    Whoever asks next has the same one, emptied: to make and migrate one takes most of a second.
+    """
+    free = _FREE.setdefault(cluster, defaultdict(list))[schema.service]
+    if free:
+        url = free.pop()
+        empty(cluster, schema, url)
+    else:
+        url = await made(cluster, schema)
+    try:
+        yield url
+    finally:
+        free.append(url)
+
+
+async def made(cluster: Cluster, schema: Schema) -> str:
+    """The URL of a new PostgreSQL database with a service's tables."""
+    url = cluster.new_database()
+    await migrate(url, schema)
+    return url
+
+
+def empty(cluster: Cluster, schema: Schema, url: str) -> None:
+    """Deletes all that a service keeps in a PostgreSQL database, which nobody is to use now."""
+    tables = reversed(schema.metadata.sorted_tables)
+    rows = (f"DELETE FROM {schema.name}.{table.name};" for table in tables)  # noqa: S608
+    cluster.execute(_LEAVE + "\n".join(rows), database=url.rpartition("/")[2])
 
 
 @asynccontextmanager

@@ -34,12 +34,13 @@ from services.brain.loop.turn import Ports
 from services.brain.loop.worker import Worker
 from services.session.domain.listing import EventsQuery, list_events
 from services.session.domain.session import SessionRef, Status
+from services.session.store.schema import SCHEMA
 from services.session.store.store import SqlSessionStore
 from storage import failures
 from storage.prepared import Prepared
+from tests.doubles.databases import lent
 from tests.doubles.hands_service import FakeHands
 from tests.doubles.scripted_model import Reply, ScriptedModel, response, text, tool
-from tests.doubles.session_database import migrated
 from tests.doubles.session_events import message
 from tests.doubles.session_stack import TOKEN, refusal, running_service
 from tests.doubles.session_world import WORKSPACE, kinds
@@ -214,9 +215,10 @@ async def sabotaged(saboteur, turns_, *, late):
 @pytest.fixture(params=["sqlite", "postgres"])
 async def settings(request):
     if request.param == "sqlite":
-        return {}
-    url = await migrated(request.getfixturevalue("postgres"))
-    return {"session_database_url": Secret(url)}
+        yield {}
+        return
+    async with lent(request.getfixturevalue("postgres"), SCHEMA) as url:
+        yield {"session_database_url": Secret(url)}
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["refused", "answer lost"])

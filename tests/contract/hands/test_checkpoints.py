@@ -11,17 +11,16 @@ from chassis.clock import SystemClock
 from services.hands.domain.checkpoint import Checkpoint, Checkpoints, Origin
 from services.hands.store.checkpoints import SqlCheckpoints
 from services.hands.store.schema import SCHEMA
-from tests.doubles.databases import migrated
+from tests.doubles.databases import opened
 
 HERE, NAMED, THERE = "sesn_1", "sesn_1@build", "sesn_2@theirs"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Checkpoints]:
-    url = f"sqlite:///{tmp_path / 'hands.db'}"
-    if request.param == "postgresql":
-        url = request.getfixturevalue("postgres").new_database()
-    async with migrated(url, SCHEMA) as database:
+    on_sqlite = request.param == "sqlite"
+    cluster = None if on_sqlite else request.getfixturevalue("postgres")
+    async with opened(SCHEMA, tmp_path, cluster) as [database]:
         yield SqlCheckpoints(database, SystemClock())
 
 

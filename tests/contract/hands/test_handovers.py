@@ -17,7 +17,7 @@ from services.hands.store.handovers import SqlHandOvers
 from services.hands.store.journal import SqlJournal
 from services.hands.store.schema import SCHEMA
 from storage import Database
-from tests.doubles.databases import migrated
+from tests.doubles.databases import opened
 
 OURS, THEIRS = "wrkspc_ours", "wrkspc_theirs"
 GIVEN = HandOver("giver", "build", "receiver", "tools")
@@ -48,10 +48,9 @@ class Store:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    url = f"sqlite:///{tmp_path / 'hands.db'}"
-    if request.param == "postgresql":
-        url = request.getfixturevalue("postgres").new_database()
-    async with migrated(url, SCHEMA) as database:
+    on_sqlite = request.param == "sqlite"
+    cluster = None if on_sqlite else request.getfixturevalue("postgres")
+    async with opened(SCHEMA, tmp_path, cluster) as [database]:
         store = Store(database)
         await store.saw("giver", 1)
         await store.saw("receiver", 3)

@@ -19,7 +19,7 @@ from services.hands.domain.journal import Journal
 from services.hands.store.journal import SqlJournal
 from services.hands.store.schema import SCHEMA
 from storage import open_database
-from tests.doubles.databases import migrated
+from tests.doubles.databases import opened
 from tests.doubles.hands_journal import MemoryJournal
 from tests.doubles.hands_waiting import eventually
 
@@ -31,10 +31,9 @@ async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     if request.param == "memory":
         yield MemoryJournal()
         return
-    url = f"sqlite:///{tmp_path / 'hands.db'}"
-    if request.param == "postgresql":
-        url = request.getfixturevalue("postgres").new_database()
-    async with migrated(url, SCHEMA) as database:
+    on_sqlite = request.param == "sqlite"
+    cluster = None if on_sqlite else request.getfixturevalue("postgres")
+    async with opened(SCHEMA, tmp_path, cluster) as [database]:
         yield SqlJournal(database, SystemClock())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from services.hands.domain.execution import Begun, Step
 from services.hands.domain.journal import Journal
 from services.hands.store.journal import SqlJournal
 from services.hands.store.schema import SCHEMA
-from tests.doubles.databases import migrated
+from tests.doubles.databases import opened
 from tests.doubles.hands_journal import MemoryJournal
 
 RESULT = execution.ran((), timedelta(seconds=1), is_error=False, cancelled=False)
@@ -29,12 +28,10 @@ async def journals(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     if request.param == "memory":
         yield [MemoryJournal()] * 2
         return
-    url = f"sqlite:///{tmp_path / 'hands.db'}"
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres").new_database()
-    async with AsyncExitStack() as stack:
-        opened = [await stack.enter_async_context(migrated(url, SCHEMA)) for _ in range(2)]
-        yield [SqlJournal(database, SystemClock()) for database in opened]
+    on_sqlite = request.param == "sqlite"
+    cluster = None if on_sqlite else request.getfixturevalue("postgres")
+    async with opened(SCHEMA, tmp_path, cluster, processes=2) as databases:
+        yield [SqlJournal(database, SystemClock()) for database in databases]
 
 
 async def test_call_that_all_begin_at_once_runs_once(journals: list[Journal]) -> None:

@@ -12,9 +12,7 @@ from services.registry.store.agents import SqlAgentStore
 from services.registry.store.environment_keys import SqlEnvironmentKeyStore
 from services.registry.store.environments import SqlEnvironmentStore
 from services.registry.store.schema import SCHEMA
-from storage import open_database
-from storage.migrate import migrate
-from tests.doubles.databases import migrated
+from tests.doubles.databases import migrated, opened
 from tests.doubles.registry_keys import MemoryEnvironmentKeyStore
 from tests.doubles.registry_memory import MemoryReplica
 from tests.doubles.registry_store import MemoryAgentStore, MemoryEnvironmentStore
@@ -23,8 +21,6 @@ from tests.doubles.standing import PromptExit
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-
-    from sqlalchemy import Connection
 
     from services.registry.domain.ports import (
         AgentStore,
@@ -42,38 +38,19 @@ async def databases(
     if request.param == "memory":
         yield []
         return
-    url = f"sqlite:///{tmp_path / 'registry.db'}"
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres").new_database()
-    async with PromptExit() as stack:
-        yield [await stack.enter_async_context(migrated(url, SCHEMA)) for _ in range(2)]
-
-
-@pytest.fixture(scope="session")
-def registry_in_postgres(request: pytest.FixtureRequest) -> str:
-    """The URL of one database, for the tests that empty it first."""
-    return request.getfixturevalue("postgres").new_database()
+    on_sqlite = request.param == "sqlite"
+    cluster = None if on_sqlite else request.getfixturevalue("postgres")
+    async with opened(SCHEMA, tmp_path, cluster, processes=2) as databases:
+        yield databases
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def emptied(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[list[Database]]:
     """One database as two processes have it, with nothing in it."""
-    url = f"sqlite:///{tmp_path / 'registry.db'}"
-    if request.param == "postgres":
-        url = request.getfixturevalue("registry_in_postgres")
-    await migrate(url, SCHEMA)  # the first time
-    async with PromptExit() as stack:
-        databases = []
-        for _ in range(2):
-            databases.append(await open_database(url, SCHEMA))
-            stack.push_async_callback(databases[-1].close)
-        await databases[0].write(empty)
+    on_sqlite = request.param == "sqlite"
+    cluster = None if on_sqlite else request.getfixturevalue("postgres")
+    async with opened(SCHEMA, tmp_path, cluster, processes=2) as databases:
         yield databases
-
-
-def empty(connection: Connection) -> None:
-    for table in reversed(SCHEMA.metadata.sorted_tables):
-        connection.execute(table.delete())
 
 
 @pytest.fixture

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 import pytest
 
-from tests.doubles.session_database import migrated, opened
+from services.session.store.schema import SCHEMA
+from tests.doubles.databases import lent, made
+from tests.doubles.session_database import opened
 from tests.doubles.session_store import MemoryStore
 from tests.doubles.session_world import ManualClock
 
@@ -17,22 +21,25 @@ def clock():
 
 @pytest.fixture(params=["sqlite", "memory", "postgres"])
 async def store(request, tmp_path, clock):
-    """An empty store."""
+    """An empty store; a `new` one has nothing left of what was deleted, whose blocks are read."""
     if request.param == "memory":
         yield MemoryStore(clock)
         return
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path / 'session.db'}"
-    else:
-        url = await migrated(request.getfixturevalue("postgres"))
-    async with opened(url, clock) as sql:
-        yield sql
+    async with AsyncExitStack() as stack:
+        if request.param == "sqlite":
+            url = f"sqlite:///{tmp_path / 'session.db'}"
+        elif request.param == "new":
+            url = await made(request.getfixturevalue("postgres"), SCHEMA)
+        else:
+            url = await stack.enter_async_context(lent(request.getfixturevalue("postgres"), SCHEMA))
+        yield await stack.enter_async_context(opened(url, clock))
 
 
 @pytest.fixture
 async def postgres_url(postgres):
     """A database with the service's tables, and nothing in them."""
-    return await migrated(postgres)
+    async with lent(postgres, SCHEMA) as url:
+        yield url
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from services.session.domain.session import SessionRef, Waiting
 from services.session.store import group
 from services.session.store.schema import SCHEMA
 from services.session.store.store import SqlSessionStore
-from storage import open_database
-from tests.doubles.session_database import migrated
+from tests.doubles.databases import opened
 from tests.doubles.session_events import message
 from tests.doubles.session_rows import (
     EVERYTHING,
@@ -56,13 +55,9 @@ class Gate:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def database(request, tmp_path):
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path / 'session.db'}"
-    else:
-        url = await migrated(request.getfixturevalue("postgres"))
-    database = await open_database(url, SCHEMA)
-    yield database
-    await database.close()
+    cluster = None if request.param == "sqlite" else request.getfixturevalue("postgres")
+    async with opened(SCHEMA, tmp_path, cluster) as [database]:
+        yield database
 
 
 @pytest.fixture

@@ -25,7 +25,8 @@ from services.session.domain.append import Holder, append
 from services.session.domain.listing import EventsQuery, list_events
 from services.session.domain.ports import About
 from services.session.domain.session import Status, Stop
-from tests.doubles.session_database import migrated
+from services.session.store.schema import SCHEMA
+from tests.doubles.databases import made
 from tests.doubles.session_events import (
     ALLOW,
     ASK,
@@ -340,5 +341,5 @@ def test_what_must_hold_holds_on_sqlite(runner, tmp_path):
 
 
 def test_what_must_hold_holds_between_replicas_on_postgres(runner, postgres):
-    with closing(Stored(runner, runner.run(migrated(postgres)), replicas=2)) as store:
+    with closing(Stored(runner, runner.run(made(postgres, SCHEMA)), replicas=2)) as store:
         play(store, max_examples=20, stateful_step_count=30)

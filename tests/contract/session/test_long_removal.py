@@ -12,7 +12,7 @@ from services.session.store.copies import SqlCopyStore
 from services.session.store.schema import SCHEMA
 from services.session.store.sessions import AT_ONCE
 from services.session.store.store import SqlSessionStore
-from tests.doubles.databases import migrated
+from tests.doubles.databases import opened
 from tests.doubles.session_rows import REF, create, stamped, state
 from tests.doubles.session_world import WORKSPACE
 
@@ -21,11 +21,9 @@ EVENTS = 2 * AT_ONCE + 10
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def database(request, tmp_path):
-    url = f"sqlite:///{tmp_path / 'session.db'}"
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres").new_database()
-    async with migrated(url, SCHEMA) as opened:
-        yield opened
+    cluster = None if request.param == "sqlite" else request.getfixturevalue("postgres")
+    async with opened(SCHEMA, tmp_path, cluster) as [database]:
+        yield database
 
 
 @asynccontextmanager

@@ -18,7 +18,8 @@ from tests.doubles.session_events import said
 from tests.doubles.session_rows import REF, create, stamped, state
 
 SHORT, LONG = 100, 100_000
-pytestmark = pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+ENGINES = ["sqlite", pytest.param("new", id="postgres")]
+pytestmark = pytest.mark.parametrize("store", ENGINES, indirect=True)
 
 TYPES = ("user.message", "agent.message", "agent.tool_use", "agent.tool_result")
 RARE = "session.error"

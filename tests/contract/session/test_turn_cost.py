@@ -14,7 +14,8 @@ from tests.doubles.session_events import idle, message, running, said
 from tests.doubles.session_rows import REF
 from tests.doubles.session_world import counting_ids
 
-pytestmark = pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+ENGINES = ["sqlite", pytest.param("new", id="postgres")]
+pytestmark = pytest.mark.parametrize("store", ENGINES, indirect=True)
 
 _FETCHED = text(
     "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))"

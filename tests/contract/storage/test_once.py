@@ -16,9 +16,9 @@ from chassis.errors import DroverError, Reason
 from drover.api.v1.request_key_pb2 import RequestKey
 from services.registry.store.schema import SCHEMA
 from services.registry.store.tables import AGENTS
-from storage import answers, open_database
+from storage import answers
 from storage.once import Answers, asked
-from tests.doubles.databases import migrated
+from tests.doubles.databases import opened
 
 DAY = 24 * 3600
 LATE = 120
@@ -80,14 +80,11 @@ class World:
 @pytest.fixture(params=["sqlite", "postgres"])
 async def world(request, tmp_path):
     if request.param == "sqlite":
-        async with migrated(f"sqlite:///{tmp_path / 'registry.db'}", SCHEMA) as database:
+        async with opened(SCHEMA, tmp_path, None) as [database]:
             yield World([database, database])
         return
-    url = request.getfixturevalue("postgres").new_database()
-    async with migrated(url, SCHEMA) as one:
-        two = await open_database(url, SCHEMA)
-        yield World([one, two])
-        await two.close()
+    async with opened(SCHEMA, tmp_path, request.getfixturevalue("postgres"), 2) as databases:
+        yield World(databases)
 
 
 def named(world, body=b"body"):

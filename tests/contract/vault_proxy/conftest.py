@@ -10,8 +10,7 @@ from chassis.clock import SystemClock
 from services.vault_proxy.store.credentials import SqlCredentialStore
 from services.vault_proxy.store.schema import SCHEMA
 from services.vault_proxy.store.vaults import SqlVaultStore
-from tests.doubles.databases import migrated
-from tests.doubles.standing import PromptExit
+from tests.doubles.databases import opened
 from tests.doubles.vault_store import MemoryCredentialStore, MemoryVaults, MemoryVaultStore
 
 if TYPE_CHECKING:
@@ -37,11 +36,10 @@ async def databases(
     if request.param == "memory":
         yield []
         return
-    url = f"sqlite:///{tmp_path / 'vault_proxy.db'}"
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres").new_database()
-    async with PromptExit() as stack:
-        yield [await stack.enter_async_context(migrated(url, SCHEMA)) for _ in range(2)]
+    on_sqlite = request.param == "sqlite"
+    cluster = None if on_sqlite else request.getfixturevalue("postgres")
+    async with opened(SCHEMA, tmp_path, cluster, processes=2) as databases:
+        yield databases
 
 
 @pytest.fixture

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
 from chassis.errors import DroverError, Reason
 from drover.session.v1 import lease_pb2
 from drover.session.v1 import session_service_pb2 as pb
+from services.session.store.schema import SCHEMA
+from tests.doubles.databases import lent
 from tests.doubles.request_keys import answered, counted, metadata, named
-from tests.doubles.session_database import migrated
 from tests.doubles.session_events import message, said
 from tests.doubles.session_stack import (
     AGENT_ID,
@@ -35,10 +37,11 @@ RPCS = [
 async def service(request, tmp_path):
     """A service without brains, on either engine."""
     settings = {}
-    if request.param == "postgres":
-        settings["database_url"] = await migrated(request.getfixturevalue("postgres"))
-    async with running_service(tmp_path, **settings) as running:
-        yield running
+    async with AsyncExitStack() as stack:
+        if request.param == "postgres":
+            database = lent(request.getfixturevalue("postgres"), SCHEMA)
+            settings["database_url"] = await stack.enter_async_context(database)
+        yield await stack.enter_async_context(running_service(tmp_path, **settings))
 
 
 def creation(*events, **fields):
