@@ -49,7 +49,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 
 types: setup
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 
 imports: setup
 	$(BIN)/lint-imports
