@@ -182,7 +182,7 @@ class Sandboxes:
 
     def backend(self, directory: Path, **settings: Any) -> Any:
         if self.kind in {"local", *UNFORKED}:
-            # What it protects against is asserted, not tried at each start.
+            # What it protects against is asserted, not demanded at each start.
             forks = self.kind == "local"
             return LocalBackend(directory, minimum=frozenset(), forks=forks)
         if self.cluster is not None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from services.hands.backends import bubblewrap
+from services.hands.backends.cgroup import in_thread
 from services.hands.backends.process import Handle, ProcessId, children
 
 if TYPE_CHECKING:
@@ -51,10 +52,6 @@ class LocalSandbox:
         self._confined = False
         found = (Handle.open(self._process.pid), spawned.first)
         self._handles = [handle for handle in found if handle is not None]
-        # Early, since it takes the kernel a while. What the first process that is there starts from
-        # now on is in the group too; an agent that was forked has joined it by itself.
-        first = spawned.first.process.pid if spawned.first is not None else self._process.pid
-        self._grouping = None if group is None else _in_thread(group, first)
         self._cleaned: str | None = None
         self._cleaning = asyncio.Lock()
 
@@ -96,18 +93,16 @@ class LocalSandbox:
         return sandbox
 
     async def confine(self) -> None:
-        """Finds PID 1 of the sandbox and puts all of its processes under the limits."""
+        """Puts what bubblewrap runs under the limits; an agent that was forked was there before."""
         self._confined = True
-        agents: tuple[int, ...] = ()
-        inner: tuple[int, ...] = ()
-        if self._spawned.first is None:
-            inner = self._find_inner()
-            agents = tuple(pid for first in inner for pid in children(first))
-            self._mark()
-        if self._group is not None and self._grouping is not None:
-            await self._grouping
-            if inner:
-                await _in_thread(self._group, *inner, *agents)
+        if self._spawned.first is not None:
+            return
+        inner = self._find_inner()
+        agents = tuple(pid for first in inner for pid in children(first))
+        self._mark()
+        if self._group is not None and self._spawned.grouping is not None:
+            await self._spawned.grouping
+            await in_thread(self._group, *inner, *agents)
 
     async def kill(self) -> None:
         """Ends every process: PID 1 takes its whole namespace along."""
@@ -127,8 +122,8 @@ class LocalSandbox:
             if self._cleaned is None:
                 for handle in self._handles:
                     await handle.ended()
-                if self._grouping is not None:
-                    await asyncio.wait([self._grouping])
+                if self._spawned.grouping is not None:
+                    await asyncio.wait([self._spawned.grouping])
                 self._cleaned = self._clean()
                 with suppress(OSError):  # it was cut off
                     await self.writer.wait_closed()
@@ -157,10 +152,3 @@ class LocalSandbox:
                 handle.close()
         self._marks.remove(self._hand_id)
         return why
-
-
-def _in_thread(group: Group, *pids: int) -> asyncio.Future[None]:
-    added = asyncio.get_running_loop().run_in_executor(None, group.add, pids)
-    # Nobody asks what became of it when the sandbox ends before it is confined.
-    added.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return added

@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-from services.hands.backends import bubblewrap, zygote
+from services.hands.backends import bubblewrap
+from services.hands.backends.cgroup import in_thread
 from services.hands.backends.port import BackendUnavailable, complaint
 from services.hands.backends.process import Handle, children
 
@@ -34,11 +35,13 @@ class Spawned:
     """A bubblewrap, and the stream to the agent in it.
 
     Where the agent was forked, `first` is the sandbox's first process, which lives for as long as
-    `lifeline` is open, and the agent is in its control groups already.
+    `lifeline` is open; both join the sandbox's control groups before the agent is up. Bubblewrap
+    itself joins them meanwhile, which `grouping` is the end of.
     """
 
     process: subprocess.Popen[bytes]
     stream: socket.socket
+    grouping: asyncio.Future[None] | None = None
     first: Handle | None = None
     lifeline: socket.socket | None = None
 
@@ -88,23 +91,23 @@ class Spawner:
         if self.nursery is None:
             command = program or bubblewrap.agent(self.python)
             started = await self._bubblewrap(spec, ("--", *command))
-            return Spawned(started.process, started.stream)
-        groups = () if group is None else group.directories
-        # It is forked while bubblewrap works.
-        agent = await self.nursery.fork(spec.volume.owner, groups, program)
+            return Spawned(started.process, started.stream, _grouping(group, started))
+        started = await self._bubblewrap(spec, bubblewrap.HOLDER)
+        grouping, first = _grouping(group, started), None
         try:
-            started = await self._bubblewrap(spec, bubblewrap.HOLDER)
-            try:
-                first = await _entered(started, agent)
-            except BaseException:
-                started.process.kill()
-                started.stream.close()
-                await asyncio.to_thread(started.process.wait)
-                raise
+            first = await _first(started)
+            groups = () if group is None else group.directories
+            agent = await self.nursery.fork(spec.volume.owner, first, groups, program)
         except BaseException:
-            agent.close()
+            started.process.kill()
+            started.stream.close()
+            if first is not None:
+                first.close()
+            await asyncio.to_thread(started.process.wait)
+            if grouping is not None:
+                await asyncio.wait([grouping])
             raise
-        return Spawned(started.process, agent, first, started.stream)
+        return Spawned(started.process, agent, grouping, first, started.stream)
 
     def agents(self, spawned: Spawned) -> tuple[int, ...]:
         """The numbers of the processes that the agent of a sandbox may be, while there is one."""
@@ -135,21 +138,22 @@ class Spawner:
         return await self._launcher.start([*program, *command], files, user=spec.volume.owner)
 
 
-async def _entered(started: Started, agent: socket.socket) -> Handle:
-    """The first process of a sandbox, once it is up and the agent has been told to enter it."""
+def _grouping(group: Group | None, started: Started) -> asyncio.Future[None] | None:
+    """Begins to move bubblewrap into its control groups: what it starts from then on is in them.
+
+    The first move after a while takes the kernel long, and those that follow it do not.
+    """
+    return None if group is None else in_thread(group, started.process.pid)
+
+
+async def _first(started: Started) -> Handle:
+    """The first process of a sandbox, once it is up. Raises `BackendUnavailable`."""
     said = await _said(started.stream)
     if said != bubblewrap.UP:
         raise BackendUnavailable(complaint(said, bubblewrap.ADVICE))
     for pid in children(started.process.pid):
-        first = Handle.open(pid, parent=started.process.pid)
-        if first is None:
-            continue
-        try:
-            zygote.enter(agent, first.descriptor)
-        except BaseException:
-            first.close()
-            raise
-        return first
+        if (first := Handle.open(pid, parent=started.process.pid)) is not None:
+            return first
     raise BackendUnavailable("the sandbox did not start: it has no first process")
 
 

@@ -6,7 +6,6 @@ To start an interpreter takes longer than to make a sandbox, and is the same for
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 import subprocess
@@ -20,6 +19,8 @@ from services.hands.backends import agent_files, inside
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from services.hands.backends.process import Handle
 
 _WORDS: Final = 4096
 _END_SECONDS: Final = 1.0
@@ -47,27 +48,33 @@ class Zygote:
         return self._process.pid if self._process is not None else 0
 
     async def fork(
-        self, user: int | None, groups: Sequence[Path] = (), arguments: Sequence[str] = ()
+        self,
+        user: int | None,
+        first: Handle,
+        groups: Sequence[Path] = (),
+        arguments: Sequence[str] = (),
     ) -> socket.socket:
-        """Our end of the stream to a new agent, which waits for `enter`.
+        """Our end of the stream to a new agent, in the sandbox of a first process.
 
-        It becomes `user`, if that is not None, and a member of control groups, given by their
-        directories. `arguments` are of a program that is run in its place. Raises `OSError`.
+        It becomes `user`, if that is not None, and both join control groups, given by their
+        directories. `arguments` are of a program that is run in its place. Raises `OSError`; what
+        goes wrong later is told over the stream.
         """
         ours, theirs = socket.socketpair()
-        descriptors = [theirs.fileno()]
+        opened: list[int] = []
         try:
-            for group in groups:
-                procs = os.open(group / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
-                descriptors.append(procs)
-            request = json.dumps({"user": user, "arguments": [*arguments]}).encode()
-            await self._ask(request, descriptors)
+            place = f"/proc/{first.process.pid}/ns/pid"
+            opened.append(os.open(place, os.O_RDONLY | os.O_CLOEXEC))
+            opened += (os.open(one / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for one in groups)
+            words = ("" if user is None else str(user), *arguments)
+            request = "".join(f"{word}\0" for word in words).encode()
+            await self._ask(request, [theirs.fileno(), first.descriptor, *opened])
         except BaseException:
             ours.close()
             raise
         finally:
             theirs.close()
-            for descriptor in descriptors[1:]:
+            for descriptor in opened:
                 os.close(descriptor)
         ours.setblocking(False)
         return ours
@@ -148,11 +155,3 @@ class Zygote:
         if process.returncode:
             said = words.decode("utf-8", "replace").strip()
             _log.warning("zygote_ended", status=process.returncode, said=said)
-
-
-def enter(stream: socket.socket, process: int) -> None:
-    """Has the agent behind `stream` enter the namespaces of a process, given by descriptor.
-
-    Raises `OSError`.
-    """
-    socket.send_fds(stream, [b"\0"], [process])

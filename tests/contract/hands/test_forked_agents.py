@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from services.hands.backends import zygote
 from services.hands.backends.local import LocalBackend
+from services.hands.backends.process import Handle
 from services.hands.backends.zygote import Zygote
 from tests.doubles.hands_stack import HandsStack, Sandboxes, hands_stack, running, text
 from tests.doubles.hands_waiting import eventually
@@ -132,12 +134,18 @@ async def test_one_that_hangs_is_replaced(
 async def test_what_an_agent_cannot_do_is_told(
     hands: HandsStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = os.pidfd_open(os.getpid())
-    enter = zygote.enter
-    monkeypatch.setattr(zygote, "enter", lambda stream, _: enter(stream, own))  # where it is
+    fork = Zygote.fork
+
+    async def lost(self: Zygote, user: int | None, first: Handle, *more: Any) -> socket.socket:
+        first.kill()  # nobody can enter any more
+        await first.ended()
+        return await fork(self, user, first, *more)
+
+    monkeypatch.setattr(Zygote, "fork", lost)
     result = await hands.run("bash", command="true")
-    assert "the sandbox did not start: setns: " in text(result)
-    os.close(own)
+    assert "the sandbox did not start: " in text(result) or "bubblewrap did not start" in text(
+        result
+    )
     monkeypatch.undo()
     assert await hands.bash("echo up") == "up"
 

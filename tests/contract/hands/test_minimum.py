@@ -42,7 +42,7 @@ async def test_all_of_a_sandbox_is_in_its_groups_when_a_command_runs(
         for directory in group.directories:
             pids = (directory / "cgroup.procs").read_text(encoding="ascii").split()
             # The first process, the agent, the shell, and bubblewrap's own where that runs them.
-            assert len(pids) == (3 if forks else 4), directory
+            assert len(pids) == 4, directory
 
 
 async def test_kernel_of_its_own_is_more_than_there_is(tmp_path: Path) -> None:

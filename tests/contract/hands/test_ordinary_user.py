@@ -45,6 +45,7 @@ def _files(patterns: Iterable[str]) -> list[str]:
 
 SUITES = (
     *("tests/contract/hands/test_backend.py", "tests/contract/hands/test_tools.py"),
+    "tests/contract/hands/test_forked_agents.py",
     "tests/adversarial/sandbox/test_s0[145789]_*.py",
     *("tests/adversarial/sandbox/test_s02_file*.py", "tests/adversarial/sandbox/test_s1[03]_*.py"),
     *("tests/adversarial/sandbox/test_s06_*.py", "tests/fault/test_f7_*.py"),

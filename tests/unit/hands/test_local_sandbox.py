@@ -26,7 +26,7 @@ def spawned() -> Iterator[Spawned]:
     lifeline, held = socket.socketpair()
     with theirs, held:
         process = subprocess.Popen(["sleep", "60"], stdin=held.fileno())
-    yield Spawned(process, ours, Handle.open(process.pid), lifeline)
+    yield Spawned(process, ours, first=Handle.open(process.pid), lifeline=lifeline)
     process.kill()
     process.wait()
 
