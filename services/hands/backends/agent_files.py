@@ -66,19 +66,19 @@ sys.path.append({directory!r})
 
 from services.hands.runner.zygote import serve
 
-serve({control}, {call_filter!r}, {place!r})
+serve({call_filter!r}, {place!r})
 """
 _COMPILE_SECONDS: Final = 60.0
 
 
-def zygote(directory: Path, control: int, call_filter: bytes | None, place: str) -> bytes:
+def zygote(directory: Path, call_filter: bytes | None, place: str) -> bytes:
     """The program that agents are forked from, for Python's standard input.
 
-    `directory` has been laid out, and is found at `place` in a sandbox. The descriptor `control` is
-    the socket that it is asked over.
+    `directory` has been laid out, and is found at `place` in a sandbox. It is asked over a socket
+    that is its standard output.
     """
     return _ZYGOTE.format(
-        directory=str(directory), control=control, call_filter=call_filter or b"", place=place
+        directory=str(directory), call_filter=call_filter or b"", place=place
     ).encode()
 
 

@@ -93,7 +93,9 @@ class Handle:
     @property
     def running(self) -> bool:
         """Whether the process has not ended. A zombie has."""
-        return not select.select([self.descriptor], [], [], 0)[0]
+        poll = select.poll()  # `select` knows none from 1024 on
+        poll.register(self.descriptor, select.POLLIN)
+        return not poll.poll(0)
 
     async def ended(self) -> None:
         """Waits for the process's end."""

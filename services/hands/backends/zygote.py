@@ -6,6 +6,7 @@ To start an interpreter takes longer than to make a sandbox, and is the same for
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import subprocess
@@ -63,8 +64,7 @@ class Zygote:
         ours, theirs = socket.socketpair()
         opened: list[int] = []
         try:
-            place = f"/proc/{first.process.pid}/ns/pid"
-            opened.append(os.open(place, os.O_RDONLY | os.O_CLOEXEC))
+            opened.append(_processes(first))
             opened += (os.open(one / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for one in groups)
             words = ("" if user is None else str(user), *arguments)
             request = "".join(f"{word}\0" for word in words).encode()
@@ -106,26 +106,28 @@ class Zygote:
         async with self._starting:
             if self._control is None:
                 await asyncio.to_thread(self._end)
-                self._control = await asyncio.to_thread(self._spawn)
+                # Both here: of a start that is cancelled nothing is kept, and it ends.
+                self._process, control = await asyncio.to_thread(self._spawn)
+                self._control = control
             return self._control
 
-    def _spawn(self) -> socket.socket:
+    def _spawn(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         program = os.memfd_create("zygote")
         try:
-            number, place = theirs.fileno(), inside.AGENT_DIRECTORY
-            text = agent_files.zygote(self._directory, number, self._filter, place)
-            os.write(program, text)
+            place = inside.AGENT_DIRECTORY
+            os.write(program, agent_files.zygote(self._directory, self._filter, place))
             os.lseek(program, 0, os.SEEK_SET)
-            self._process = subprocess.Popen(  # noqa: S603  # our own program
+            process = subprocess.Popen(  # noqa: S603  # our own program
                 # By its input: what it was told can be read in every agent's command line.
                 [self._python, "-I", "-S", "-"],
                 stdin=program,
-                stdout=subprocess.DEVNULL,
+                # Always of the same low number, however many descriptors this process has.
+                stdout=theirs.fileno(),
                 stderr=subprocess.PIPE,
                 env={"LANG": inside.ENVIRONMENT["LANG"]},
                 cwd="/",
-                pass_fds=[number],
+                start_new_session=True,  # an interrupt from the terminal is ours to handle
             )
         except BaseException:
             ours.close()
@@ -134,7 +136,7 @@ class Zygote:
             theirs.close()
             os.close(program)
         ours.setblocking(False)
-        return ours
+        return process, ours
 
     def _end(self) -> None:
         """Takes the end of the process whose socket was closed."""
@@ -155,3 +157,12 @@ class Zygote:
         if process.returncode:
             said = words.decode("utf-8", "replace").strip()
             _log.warning("zygote_ended", status=process.returncode, said=said)
+
+
+def _processes(first: Handle) -> int:
+    """A descriptor of the namespace of processes that one is in. Raises `OSError`."""
+    opened = os.open(f"/proc/{first.process.pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    if not first.running:  # the number may have been another's by then
+        os.close(opened)
+        raise ProcessLookupError(errno.ESRCH, "the sandbox's first process has ended")
+    return opened

@@ -6,6 +6,7 @@ Nothing that is given up here comes back, for it or for what it starts.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 4, 22, 24, 38
@@ -49,6 +50,8 @@ def drop_capabilities() -> None:
     """Gives up every capability, and the right to any."""
     for capability in range(_MOST_CAPABILITIES):
         if _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) != 0:
+            if ctypes.get_errno() != errno.EINVAL:
+                check(-1, "prctl")
             break  # the kernel knows no more of them
     _control(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     keep_capabilities()

@@ -34,7 +34,8 @@ _LOADED = (search,)  # what an agent imports when it needs it: here once for all
 _REQUEST_BYTES = 65536
 _DESCRIPTOR_BYTES = 4
 _MOST_DESCRIPTORS = 16
-_HIGHEST_DESCRIPTOR = 1024  # it never has as many
+_HIGHEST_DESCRIPTOR = 1024  # it has a dozen, of the lowest numbers that are free
+_CONTROL = 1  # its standard output
 _PR_SET_CHILD_SUBREAPER = 36
 _CAP_SETGID, _CAP_SETUID, _CAP_SYS_ADMIN = 6, 7, 21
 _PROCESSES = 0x20000000  # CLONE_NEWPID
@@ -50,8 +51,8 @@ _NAMESPACES = (
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def serve(control: int, call_filter: bytes, place: str) -> NoReturn:
-    """Forks agents until the socket `control` is closed.
+def serve(call_filter: bytes, place: str) -> NoReturn:
+    """Forks agents until the socket that it is asked over is closed.
 
     `call_filter` is for them to install; `place` is where they find their own files.
     """
@@ -62,7 +63,7 @@ def serve(control: int, call_filter: bytes, place: str) -> NoReturn:
     if privileged:
         hardening.keep_capabilities(_CAP_SETGID, _CAP_SETUID, _CAP_SYS_ADMIN)
     here = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
-    requests = _socket.socket(fileno=control)
+    requests = _socket.socket(fileno=_CONTROL)
     _settle(place)
     while True:
         message, descriptors = _receive(requests)
@@ -96,7 +97,10 @@ def _settle(place: str) -> None:
 
 def _receive(stream: _socket.socket) -> tuple[bytes, list[int]]:
     room = _socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR_BYTES)
-    message, ancillary, _, _ = stream.recvmsg(_REQUEST_BYTES, room)
+    message, ancillary, flags, _ = stream.recvmsg(_REQUEST_BYTES, room)
+    if flags & (_socket.MSG_CTRUNC | _socket.MSG_TRUNC):
+        # The kernel leaves out what it has no room for: an agent without a group, say.
+        raise SystemExit("a request did not arrive whole")
     return message, [
         int.from_bytes(data[begin : begin + _DESCRIPTOR_BYTES], sys.byteorder)
         for _, _, data in ancillary

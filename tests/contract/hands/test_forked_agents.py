@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tests.doubles.hands_waiting import eventually
 
 _SPACES = ("user", "pid", "mnt", "ipc", "uts", "net", "cgroup")
 _STREAMS = {"0", "1", "2"}
+_MANY = 1100
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into others' processes")
 
@@ -77,6 +80,30 @@ async def test_agent_has_nothing_of_what_it_was_forked_from(hands: HandsStack) -
     assert Path(f"/proc/{agent}/environ").read_bytes() == b"LANG=C.UTF-8\0"
 
 
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """As many as this process may have where nothing was set: new ones have high numbers."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * _MANY:
+        pytest.skip("this process may not have as many descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * _MANY), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(_MANY)]
+    yield
+    for descriptor in opened:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_descriptors")
+async def test_commands_have_no_descriptor_of_hands_that_have_many(tmp_path: Path) -> None:
+    async with hands_stack(tmp_path) as hands:
+        shown = await hands.bash("for one in /proc/self/fd/*; do echo ${one##*/}; done")
+        assert max(map(int, shown.split())) < _MANY
+        for pid in _agents(hands) if os.geteuid() == 0 else ():
+            opened = [int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir()]
+            assert max(opened) < _MANY
+
+
 async def test_commands_cannot_look_into_their_agent(hands: HandsStack) -> None:
     for look in ("cat {}/mem", "cat {}/environ", "cat {}/maps", "ls {}/fd", "echo x >{}/fd/1"):
         result = await hands.run("bash", command=look.format("/proc/$PPID"))
@@ -101,7 +128,7 @@ async def test_processes_that_nobody_waits_for_are_cleared_away(hands: HandsStac
 
 
 async def test_first_process_cannot_be_ended_from_inside(hands: HandsStack) -> None:
-    await hands.bash("touch /tmp/kept; kill -9 1; kill -TERM 1; kill -INT 1; kill -HUP 1; :")
+    await hands.bash("touch /tmp/kept; for n in $(seq 64); do kill -$n 1; done 2>/dev/null; :")
     assert await hands.bash("echo /tmp/*") == "/tmp/kept"  # noqa: S108  # its own
 
 
@@ -167,6 +194,20 @@ async def test_where_none_can_be_forked_bubblewrap_runs_them(
         ]
         shown = await hands.bash("cat /proc/$PPID/cmdline | tr '\\0' ' '; sleep 1000 &")
         assert "/run/agent/main" in shown
+
+
+@root
+async def test_sandbox_ends_without_what_its_agent_was_forked_from(hands: HandsStack) -> None:
+    await hands.bash("sleep 1000 &")
+    processes = hands.processes()
+    os.kill(nursery(hands).pid, signal.SIGKILL)
+    await hands.executor.release("sesn_1")
+    await eventually(lambda: not any(map(running, processes)))
+
+
+async def test_interrupt_from_a_terminal_is_for_the_service_alone(hands: HandsStack) -> None:
+    await hands.bash("true")
+    assert os.getsid(nursery(hands).pid) == nursery(hands).pid
 
 
 async def test_all_ends_with_the_service(tmp_path: Path) -> None:
