@@ -66,9 +66,15 @@ class Launcher:
         """Starts a program with an empty environment, as `user` if that is not None.
 
         Each of `files` is inherited as a descriptor; a number among the program's arguments is the
-        index of one, and is replaced by its descriptor. Raises `OSError`.
+        index of one, and is replaced by its descriptor. Raises `OSError`. Nothing is left of what
+        is cancelled.
         """
-        return await self._do(lambda: _start(program, files, user))
+        starting = asyncio.ensure_future(self._do(lambda: _start(program, files, user)))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:  # the thread goes on all the same
+            starting.add_done_callback(_discard)
+            raise
 
     async def close(self) -> None:
         """Ends the thread, and with it whatever it started that still runs."""
@@ -108,6 +114,16 @@ def _as_user(user: int | None, executable: str) -> tuple[str, ...]:
         *(_SETPRIV, "--reuid", str(user), "--regid", str(user), "--clear-groups"),
         *("--inh-caps", "-all", "--pdeathsig", "KILL", executable),
     )
+
+
+def _discard(starting: asyncio.Future[Started]) -> None:
+    """Ends what nobody waits for any more."""
+    if starting.cancelled() or starting.exception() is not None:
+        return
+    started = starting.result()
+    started.stream.close()
+    started.process.kill()
+    started.process.wait()
 
 
 def _check(result: int) -> None:

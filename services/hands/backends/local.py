@@ -20,7 +20,7 @@ from services.hands.backends.launcher import Launcher
 from services.hands.backends.local_sandbox import LocalSandbox
 from services.hands.backends.marks import Marks
 from services.hands.backends.port import BackendUnavailable, SandboxSpec, Volume
-from services.hands.backends.process import Handle, children
+from services.hands.backends.process import Handle
 from services.hands.backends.spawning import Spawner
 from services.hands.backends.zygote import Zygote
 from services.hands.domain.limits import Limits
@@ -128,27 +128,23 @@ class LocalBackend:
         await asyncio.to_thread(_lay_out, volume)
         spec = SandboxSpec("trial", volume, Limits())
         group = self._make_group(spec)
-        handles: list[Handle] = []
+        spawned = None
         try:
             spawned = await self._spawner.spawn(spec, group, trial.PROGRAM)
-            handles += _handles(spawned.process.pid)
-            with spawned:
-                inside = await trial.told(spawned.stream)
-                handles += _handles(*children(spawned.process.pid))
-                agent, *_ = self._spawner.agents(spawned)
-                if group is not None and spawned.first is None:
-                    await asyncio.to_thread(group.add, [agent])
-                groups = trial.grouped(agent, spec.hand_id, self._groups.controllers)
-                user = trial.user_of(agent)
+            inside = await trial.told(spawned.stream)
+            agent, *_ = self._spawner.agents(spawned)
+            if group is not None and spawned.first is None:
+                await asyncio.to_thread(group.add, [agent])
+            groups = trial.grouped(agent, spec.hand_id, self._groups.controllers)
+            user = trial.user_of(agent)
             return trial.held(trial.Facts(inside, groups, user))
         except (OSError, ValueError) as error:
             raise BackendUnavailable(
                 f"a trial sandbox did not start: {error}. {bubblewrap.ADVICE}"
             ) from error
         finally:
-            await _end(handles)
-            if handles:
-                spawned.process.wait()
+            if spawned is not None:
+                await spawned.end()
             if group is not None:
                 group.remove()
             shutil.rmtree(volume.root, ignore_errors=True)
@@ -215,10 +211,6 @@ class LocalBackend:
         agent_files.lay_out(self._directory / "agent", python)
         etc_files.lay_out(self._directory / "etc")
         return program, python
-
-
-def _handles(*pids: int) -> list[Handle]:
-    return [handle for pid in pids if (handle := Handle.open(pid)) is not None]
 
 
 async def _end(handles: Sequence[Handle]) -> None:

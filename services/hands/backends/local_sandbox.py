@@ -66,7 +66,7 @@ class LocalSandbox:
     ) -> LocalSandbox:
         """Takes charge of what was spawned. Raises `OSError`; it has ended then."""
         limits = spec.limits.resource_limits(grouped=group is not None)
-        close = spawned.stream.close
+        close, sandbox = spawned.stream.close, None
         try:
             stream = await asyncio.open_unix_connection(sock=spawned.stream, limit=_STREAM_BUFFER)
             close = stream[1].transport.abort
@@ -82,10 +82,10 @@ class LocalSandbox:
             )
             sandbox._mark()
         except BaseException:  # no descriptors, a full disk: nobody would ever end it
-            spawned.process.kill()  # which takes what is in there along
             close()
-            spawned.release()
-            await asyncio.to_thread(spawned.process.wait)
+            if sandbox is not None:
+                sandbox._let_go()
+            await spawned.end()
             if group is not None:
                 group.remove()
             marks.remove(spec.hand_id)
@@ -147,8 +147,12 @@ class LocalSandbox:
         if self._group is not None:
             why = "it used more memory than it may" if self._group.out_of_memory() else ""
             self._group.remove()
+        self._let_go()
+        self._marks.remove(self._hand_id)
+        return why
+
+    def _let_go(self) -> None:
+        """Closes what it has opened itself."""
         for handle in self._handles:
             if handle is not self._spawned.first:
                 handle.close()
-        self._marks.remove(self._hand_id)
-        return why

@@ -6,9 +6,11 @@ Where no agent can be forked into a sandbox, bubblewrap runs one as its command.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from services.hands.backends import bubblewrap
 from services.hands.backends.cgroup import in_thread
@@ -45,12 +47,25 @@ class Spawned:
     first: Handle | None = None
     lifeline: socket.socket | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    async def end(self) -> None:
+        """Ends what is in there, and waits until it has: no group is empty before that."""
+        first = self.first
+        with suppress(OSError):  # no descriptors: it ends with its bubblewrap
+            first = first or _child(self.process.pid)
+            if first is not None:
+                first.kill()
+        if self.process.returncode is None:
+            os.kill(self.process.pid, signal.SIGKILL)  # its own method might give the number away
         self.stream.close()
-        self.release()
+        if self.grouping is not None:  # while the number is still bubblewrap's
+            await asyncio.wait([self.grouping])
+        await asyncio.to_thread(self.process.wait)
+        if first is not None:
+            with suppress(OSError):
+                await first.ended()
+            first.close()
+        if self.lifeline is not None:
+            self.lifeline.close()
 
     def release(self) -> None:
         """Lets go of all but the process and the stream. What is in there ends at that."""
@@ -88,26 +103,22 @@ class Spawner:
         Raises `OSError` and `BackendUnavailable`; nothing is left then.
         """
         program = (self.python, "-I", "-S", "-c", script) if script else ()
-        if self.nursery is None:
+        nursery = self.nursery
+        if nursery is None:
             command = program or bubblewrap.agent(self.python)
             started = await self._bubblewrap(spec, ("--", *command))
             return Spawned(started.process, started.stream, _grouping(group, started))
         started = await self._bubblewrap(spec, bubblewrap.HOLDER)
-        grouping, first = _grouping(group, started), None
+        spawned = Spawned(started.process, started.stream, _grouping(group, started))
         try:
             first = await _first(started)
+            spawned = replace(spawned, first=first)
             groups = () if group is None else group.directories
-            agent = await self.nursery.fork(spec.volume.owner, first, groups, program)
+            agent = await nursery.fork(spec.volume.owner, first, groups, program)
         except BaseException:
-            started.process.kill()
-            started.stream.close()
-            if first is not None:
-                first.close()
-            await asyncio.to_thread(started.process.wait)
-            if grouping is not None:
-                await asyncio.wait([grouping])
+            await spawned.end()
             raise
-        return Spawned(started.process, agent, grouping, first, started.stream)
+        return replace(spawned, stream=agent, lifeline=started.stream)
 
     def agents(self, spawned: Spawned) -> tuple[int, ...]:
         """The numbers of the processes that the agent of a sandbox may be, while there is one."""
@@ -151,10 +162,16 @@ async def _first(started: Started) -> Handle:
     said = await _said(started.stream)
     if said != bubblewrap.UP:
         raise BackendUnavailable(complaint(said, bubblewrap.ADVICE))
-    for pid in children(started.process.pid):
-        if (first := Handle.open(pid, parent=started.process.pid)) is not None:
-            return first
-    raise BackendUnavailable("the sandbox did not start: it has no first process")
+    first = _child(started.process.pid)
+    if first is None:
+        raise BackendUnavailable("the sandbox did not start: it has no first process")
+    return first
+
+
+def _child(pid: int) -> Handle | None:
+    """What a bubblewrap has started, if it still runs. Raises `OSError`."""
+    found = (Handle.open(child, parent=pid) for child in children(pid))
+    return next((handle for handle in found if handle is not None), None)
 
 
 async def _said(stream: socket.socket) -> bytes:
