@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _KILL_SECONDS: Final = 5.0
+_FIRST: Final = (
+    "this is the first process of a container, and clears away no other's children: start the "
+    "container with an init (docker run --init)"
+)
 
 _log = structlog.get_logger("hands.local")
 
@@ -168,6 +172,8 @@ class LocalBackend:
                 self._spawner.python, self._directory / "agent", self._filter
             )
             try:
+                if _adopts_orphans():
+                    raise BackendUnavailable(_FIRST)  # noqa: TRY301  # told as the others are
                 self.protections = await self.examine()
             except BackendUnavailable as error:
                 _log.warning("agents_are_not_forked", reason=str(error))
@@ -211,6 +217,14 @@ class LocalBackend:
         agent_files.lay_out(self._directory / "agent", python)
         etc_files.lay_out(self._directory / "etc")
         return program, python
+
+
+def _adopts_orphans() -> bool:
+    """Whether agents would be this process's if what they were forked from died.
+
+    It does not wait for them, and the end of a sandbox waits for that.
+    """
+    return os.getpid() == 1
 
 
 async def _end(handles: Sequence[Handle]) -> None:

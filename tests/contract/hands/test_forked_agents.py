@@ -196,6 +196,15 @@ async def test_where_none_can_be_forked_bubblewrap_runs_them(
         assert "/run/agent/main" in shown
 
 
+async def test_none_is_forked_where_nobody_would_clear_it_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.hands.backends.local._adopts_orphans", lambda: True)
+    async with hands_stack(tmp_path) as hands:
+        assert hands.backend._spawner.nursery is None
+        assert await hands.bash("echo up") == "up"
+
+
 @root
 async def test_sandbox_ends_without_what_its_agent_was_forked_from(hands: HandsStack) -> None:
     await hands.bash("sleep 1000 &")
