@@ -47,6 +47,7 @@ class _Architecture:
     clone: int
     socket: int
     ioctl: int
+    prctl: int
     clone3: int = 435
 
 
@@ -66,6 +67,7 @@ _ARCHITECTURES: Final = {
         clone=56,
         socket=41,
         ioctl=16,
+        prctl=157,
     ),
     "aarch64": _Architecture(
         audit=0xC00000B7,
@@ -82,6 +84,7 @@ _ARCHITECTURES: Final = {
         clone=220,
         socket=198,
         ioctl=29,
+        prctl=167,
     ),
 }
 
@@ -92,8 +95,21 @@ def program(machine: str | None = None) -> bytes | None:
     `machine` is what `uname -m` says; this one when it is None.
     """
     architecture = _ARCHITECTURES.get(machine or platform.machine())
+    return None if architecture is None else _program(architecture, architecture.refused)
+
+
+def of_holder(machine: str | None = None) -> bytes | None:
+    """The same for a first process that only holds a sandbox: it cannot change what it ends with.
+
+    Commands of its user can write to its memory, and the kernel is to kill it with its parent.
+    """
+    architecture = _ARCHITECTURES.get(machine or platform.machine())
     if architecture is None:
         return None
+    return _program(architecture, (*architecture.refused, architecture.prctl))
+
+
+def _program(architecture: _Architecture, refused: tuple[int, ...]) -> bytes:
     steps = [
         _step(_LOAD, _ARCH),
         # 32-bit programs would call by other numbers.
@@ -102,7 +118,7 @@ def program(machine: str | None = None) -> bytes | None:
         *_return_if(_AT_LEAST, _X32, _ENOSYS),
         *_return_if(_EQUAL, architecture.clone3, _ENOSYS),  # its flags are out of a filter's reach
     ]
-    for number in (*architecture.refused, *_COMMON):
+    for number in (*refused, *_COMMON):
         steps += _return_if(_EQUAL, number, _ENOSYS if number in _IO_URING else _EPERM)
     steps += _when(
         architecture.clone, [_step(_LOAD, _ARG0), *_return_if(_ANY_BIT, _NEW_NAMESPACES, _EPERM)]

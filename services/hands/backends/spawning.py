@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from services.hands.backends import bubblewrap
+from services.hands.backends import bubblewrap, seccomp
 from services.hands.backends.cgroup import in_thread
 from services.hands.backends.port import BackendUnavailable, complaint
 from services.hands.backends.process import Handle, children
@@ -106,9 +106,9 @@ class Spawner:
         nursery = self.nursery
         if nursery is None:
             command = program or bubblewrap.agent(self.python)
-            started = await self._bubblewrap(spec, ("--", *command))
+            started = await self._bubblewrap(spec, ("--", *command), self._filter)
             return Spawned(started.process, started.stream, _grouping(group, started))
-        started = await self._bubblewrap(spec, bubblewrap.HOLDER)
+        started = await self._bubblewrap(spec, bubblewrap.HOLDER, seccomp.of_holder())
         spawned = Spawned(started.process, started.stream, _grouping(group, started))
         try:
             first = await _first(started)
@@ -138,13 +138,15 @@ class Spawner:
         if nursery is not None:
             await nursery.close()
 
-    async def _bubblewrap(self, spec: SandboxSpec, command: Sequence[str]) -> Started:
+    async def _bubblewrap(
+        self, spec: SandboxSpec, command: Sequence[str], call_filter: bytes | None
+    ) -> Started:
         at, directory = self._launcher.at, self._directory
         told = bubblewrap.arguments(spec, agent=directory / "agent", etc=directory / "etc", at=at)
         files = ["\0".join(told).encode() + b"\0"]
         program: list[str | int] = [str(self._program), "--args", 0]
-        if self._filter is not None:
-            files.append(self._filter)
+        if call_filter is not None:
+            files.append(call_filter)
             program += ["--seccomp", 1]
         return await self._launcher.start([*program, *command], files, user=spec.volume.owner)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from services.hands.backends.local import LocalBackend
-from services.hands.backends.process import Handle
+from services.hands.backends.process import Handle, children
 from services.hands.backends.zygote import Zygote
 from tests.doubles.hands_stack import HandsStack, Sandboxes, hands_stack, running, text
 from tests.doubles.hands_waiting import eventually
@@ -22,6 +22,21 @@ from tests.doubles.hands_waiting import eventually
 _SPACES = ("user", "pid", "mnt", "ipc", "uts", "net", "cgroup")
 _STREAMS = {"0", "1", "2"}
 _MANY = 1100
+_PAUSE = 34
+# Has the first process call prctl(PR_SET_PDEATHSIG, 0), and then pause() for ever.
+_TAKE = """\
+import os, time
+def waits():
+    with open("/proc/1/syscall") as file:
+        return file.read()
+code = bytes.fromhex("b89d000000bf0100000031f60f05" "b8220000000f05ebf7")
+memory = os.open("/proc/1/mem", os.O_RDWR)
+os.pwrite(memory, code, int(waits().split()[-1], 16) - 2)
+os.kill(1, 17)
+while not waits().startswith("34 "):
+    time.sleep(0.01)
+print(waits())
+"""
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into others' processes")
 
@@ -130,6 +145,18 @@ async def test_processes_that_nobody_waits_for_are_cleared_away(hands: HandsStac
 async def test_first_process_cannot_be_ended_from_inside(hands: HandsStack) -> None:
     await hands.bash("touch /tmp/kept; for n in $(seq 64); do kill -$n 1; done 2>/dev/null; :")
     assert await hands.bash("echo /tmp/*") == "/tmp/kept"  # noqa: S108  # its own
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the attack is in its machine's code")
+async def test_first_process_that_is_taken_over_ends_with_its_bubblewrap(
+    hands: HandsStack,
+) -> None:
+    await hands.run("write", file_path="take.py", content=_TAKE)
+    assert (await hands.bash("python3 take.py")).startswith(f"{_PAUSE} ")
+    sandbox = hands.pool._seats["sesn_1"].hand.result()._sandbox
+    (first,) = children(sandbox._process.pid)
+    os.kill(sandbox._process.pid, signal.SIGKILL)  # as the kernel does when the hands die
+    await eventually(lambda: not running(first))
 
 
 async def test_agents_go_on_without_what_they_were_forked_from(hands: HandsStack) -> None:

@@ -7,15 +7,17 @@ import struct
 
 import pytest
 
-from services.hands.backends.seccomp import program
+from services.hands.backends.seccomp import of_holder, program
 
 ALLOW = 0x7FFF0000
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 
-def verdict(machine: str, number: int, *arguments: int, arch: int | None = None) -> int | str:
+def verdict(
+    machine: str, number: int, *arguments: int, arch: int | None = None, holder: bool = False
+) -> int | str:
     """What the filter answers: an errno, or "allow"."""
-    code = program(machine)
+    code = of_holder(machine) if holder else program(machine)
     assert code is not None
     data = struct.pack("=iIQ6Q", number, arch or AUDIT[machine], 0, *(*arguments, *[0] * 6)[:6])
     steps = list(struct.iter_unpack("=HBBI", code))
@@ -51,6 +53,15 @@ NUMBERS = {
     },
 }  # fmt: skip
 both = pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+
+
+@both
+def test_holder_may_not_change_what_it_ends_with(machine: str) -> None:
+    prctl = {"x86_64": 157, "aarch64": 167}[machine]
+    assert verdict(machine, prctl, 1, 0) == "allow"
+    assert verdict(machine, prctl, 1, 0, holder=True) == errno.EPERM
+    assert verdict(machine, NUMBERS[machine]["read"], holder=True) == "allow"
+    assert verdict(machine, NUMBERS[machine]["mount"], holder=True) == errno.EPERM
 
 
 @both
