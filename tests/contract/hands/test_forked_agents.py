@@ -204,6 +204,28 @@ async def test_what_an_agent_cannot_do_is_told(
     assert await hands.bash("echo up") == "up"
 
 
+@pytest.mark.parametrize("step", ["group", "filter"])
+async def test_agent_that_cannot_be_confined_does_not_come_up(
+    hands: HandsStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    fork = Zygote.fork
+    (tmp_path / "cgroup.procs").symlink_to("/dev/full")
+
+    async def unconfined(
+        self: Zygote, user: int | None, first: Handle, groups: Any = (), arguments: Any = ()
+    ) -> socket.socket:
+        return await fork(self, user, first, (*groups, tmp_path), arguments)
+
+    if step == "group":
+        monkeypatch.setattr(Zygote, "fork", unconfined)
+    else:
+        nursery(hands).replace()
+        monkeypatch.setattr(nursery(hands), "_filter", b"no filter")
+    result = await hands.run("bash", command="true")
+    told = {"group": "No space left on device", "filter": "prctl 22: Invalid argument"}[step]
+    assert told in text(result)
+
+
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EMFILE])
 async def test_where_none_can_be_forked_bubblewrap_runs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
