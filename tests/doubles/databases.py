@@ -78,9 +78,9 @@ async def made(cluster: Cluster, schema: Schema) -> str:
 
 def empty(cluster: Cluster, schema: Schema, url: str) -> None:
     """Deletes all that a service keeps in a PostgreSQL database, which nobody is to use now."""
-    tables = reversed(schema.metadata.sorted_tables)
-    rows = (f"DELETE FROM {schema.name}.{table.name};" for table in tables)  # noqa: S608
-    cluster.execute(_LEAVE + "\n".join(rows), database=url.rpartition("/")[2])
+    # Not row by row: what is deleted stays in the tables' files, and each test would read past it.
+    tables = ", ".join(f"{schema.name}.{table.name}" for table in schema.metadata.sorted_tables)
+    cluster.execute(f"{_LEAVE}TRUNCATE {tables};", database=url.rpartition("/")[2])
 
 
 @asynccontextmanager
