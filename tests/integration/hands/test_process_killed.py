@@ -54,7 +54,7 @@ async def test_call_that_ran_when_the_service_was_killed_is_unknown_and_not_run_
     started = settings.data_dir / "hands" / "workspaces" / "sesn_1" / "workspace" / "started"
     request = call("lost", command="echo ran >>started; sleep 1000")
     asked = asyncio.ensure_future(_result(process.client, request))
-    await eventually(started.exists)
+    await eventually(lambda: started.exists() and started.read_text())
     process.process.kill()
     with pytest.raises(grpc.aio.AioRpcError):
         await asked
