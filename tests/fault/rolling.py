@@ -181,7 +181,8 @@ class Rolling:
             for one in self.clients:
                 log = history(client, one.session_id)
                 check_log(log, one.sent, one.seen, one.plans)
-                left = (self.stack.workspace(one.session_id) / "marks").read_text().split()
+                marks = self.stack.workspace(one.session_id) / "marks"
+                left = marks.read_text().split() if marks.exists() else []
                 counts += check_commands(log, left, one.plans)
         return counts
 
