@@ -10,6 +10,7 @@ from typing import Final
 
 from services.hands import runner
 from services.hands.backends import bundle
+from services.hands.runner.frames import READY
 
 MAIN_FILE: Final = "main.py"
 """What any Python starts the agent with."""
@@ -22,7 +23,6 @@ FILTER_FILE: Final = "filter"
 """A system call filter, where the agent's own first process is to install it."""
 # It says that it is up before it imports anything: the host has something to do meanwhile. Then it
 # runs what is bundled for this interpreter, and imports what is not.
-_READY: Final = b'{"type":"ready"}'
 _MAIN: Final = f"""\
 import posix
 import sys
@@ -33,7 +33,7 @@ if posix.getpid() == 1:
     from services.hands.runner.first import divide
 
     divide(here + "/{FILTER_FILE}")
-posix.write(1, {len(_READY).to_bytes(4, "big") + _READY!r})
+posix.write(1, {READY!r})
 
 from _frozen_importlib_external import MAGIC_NUMBER
 

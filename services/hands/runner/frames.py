@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PREFIX = 4
+_READY = b'{"type":"ready"}'
+READY = len(_READY).to_bytes(_PREFIX, "big") + _READY
+"""The first frame of every agent, however it was started."""
 _READ = 256 * 1024
 
 

@@ -24,12 +24,12 @@ import posix
 import sys
 
 from services.hands.runner import agent, hardening, search
+from services.hands.runner.frames import READY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-READY = b'{"type":"ready"}'
 _LOADED = (search,)  # what an agent imports when it needs it: here once for all of them
 _REQUEST_BYTES = 65536
 _DESCRIPTOR_BYTES = 4
@@ -157,7 +157,7 @@ def _live(
             hardening.filter_calls(call_filter)
         if arguments:
             posix.execv(arguments[0], arguments)
-        posix.write(1, len(READY).to_bytes(4, "big") + READY)
+        posix.write(1, READY)
         agent.run()
     except BaseException as error:  # noqa: BLE001  # nobody else could tell of it
         posix.write(1, f"{error}\n".encode())
