@@ -24,7 +24,10 @@ NOTHING: Final = ("/bin/bash", "-c", "true")
 
 
 class Bubblewrap:
-    """bubblewrap, told what Drover tells it, as a user as Drover's: one sandbox, one command."""
+    """bubblewrap, told what Drover tells it, as a user as Drover's: one sandbox, one command.
+
+    The user is changed by the program that is there for it, where Drover has a quicker way.
+    """
 
     def __init__(self, directory: Path, launcher: Launcher, volume: Volume) -> None:
         self._launcher = launcher
@@ -34,12 +37,13 @@ class Bubblewrap:
         agent, etc = directory / "agent", directory / "etc"
         told = bubblewrap.arguments(spec, agent=agent, etc=etc, at=launcher.at)
         self._told = "\0".join(told).encode() + b"\0"
+        self._as_user = () if volume.owner is None else _as_user(str(volume.owner))
 
     async def run(self) -> float:
         """Milliseconds until a sandbox has been made, has run the command and has ended."""
         begin = time.perf_counter()
-        program = [self._program, "--args", 0, "--", *NOTHING]
-        started = await self._launcher.start(program, [self._told], user=self._volume.owner)
+        program = [*self._as_user, self._program, "--args", 0, "--", *NOTHING]
+        started = await self._launcher.start(program, [self._told], user=None)
         started.stream.close()
         handle = Handle.open(started.process.pid)
         if handle is not None:
@@ -68,6 +72,13 @@ async def bare_bubblewrap(directory: Path) -> AsyncIterator[Bubblewrap]:
         yield Bubblewrap(directory, launcher, await workspaces.make("sesn_1"))
     finally:
         await launcher.close()
+
+
+def _as_user(user: str) -> tuple[str, ...]:
+    return (
+        *("/usr/bin/setpriv", "--reuid", user, "--regid", user, "--clear-groups"),
+        *("--inh-caps", "-all", "--pdeathsig", "KILL"),
+    )
 
 
 def spawn() -> float:

@@ -32,11 +32,15 @@ _MASKED: Final = (
 """Files of /proc that tell of the host what no program needs: container engines mask most of them
 too. An empty device stands in their place."""
 _SYSTEM: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-HOLDER: Final = ("--as-pid-1", "--", inside.BASH, "--norc", "-c", "echo; read -r _")
+HOLDER: Final = (
+    *("--unsetenv", "LANG", "--setenv", "HOME", "/", "--setenv", "SHELL", inside.BASH),
+    *("--as-pid-1", "--", inside.BASH, "--norc", "-c", "echo; read -r _"),
+)
 """What runs in a sandbox into which an agent is forked: a first process that says that it is up,
 stays for as long as its input is open, and clears away what ends in there, which not every shell
 does. Bash runs the session's .bashrc whatever it is told where its input is a socket, unless it is
-told not to."""
+told not to. Of a language it would read a dozen files, and to know its home it would look up its
+user."""
 UP: Final = b"\n"
 """What it says."""
 ADVICE: Final = (

@@ -1,9 +1,10 @@
 """The thread that starts sandboxes.
 
-Sandboxes are started from one thread that lives as long as the service, for two reasons. The kernel
-ties "die with your parent" to the parent *thread*. And as root that thread has a mount namespace of
-its own, where the hands' directory appears under a path that other users can reach: the sandboxes
-run as users of their own, who may not even look into the directory that Drover's data is in.
+Sandboxes are started from one thread that lives as long as the service, for three reasons. The
+kernel ties "die with your parent" to the parent *thread*. As root that thread has a mount namespace
+of its own, where the hands' directory appears under a path that other users can reach: the
+sandboxes run as users of their own, who may not even look into the directory that Drover's data is
+in. And for the moment of a start the thread is the sandbox's user itself (`credentials`).
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import platform
 import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from services.hands.backends import credentials
 from services.hands.backends.port import BackendUnavailable
 
 if TYPE_CHECKING:
@@ -25,7 +29,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SETPRIV: Final = "/usr/bin/setpriv"
 _CLONE_NEWNS: Final = 0x00020000
 _MS_BIND: Final = 0x1000
 _MS_REC: Final = 0x4000
@@ -84,8 +87,6 @@ class Launcher:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _enter(self) -> Path:
-        if not os.access(_SETPRIV, os.X_OK):
-            raise BackendUnavailable(f"as root, tools need {_SETPRIV}: install util-linux")
         place = next((place for place in _MEETING_PLACES if Path(place).is_dir()), None)
         if place is None:
             raise BackendUnavailable(f"no directory to use of {', '.join(_MEETING_PLACES)}")
@@ -99,21 +100,20 @@ class Launcher:
                 f"as root, sandboxes need a mount namespace, and that failed: {error.strerror}. "
                 "Give the container CAP_SYS_ADMIN, or run Drover as an ordinary user"
             ) from error
+        try:
+            credentials.shed()
+        except OSError as error:
+            raise BackendUnavailable(
+                "as root, sandboxes run as users of their own, and this process may not become one "
+                f"({error.strerror}). Give the container CAP_SETUID and CAP_SETGID, or run Drover "
+                "as an ordinary user"
+            ) from error
+        except credentials.UnknownMachine as error:
+            raise BackendUnavailable(
+                f"as root, sandboxes are not started on {platform.machine()}: run Drover as an "
+                "ordinary user"
+            ) from error
         return Path(place)
-
-
-def _as_user(user: int | None, executable: str) -> tuple[str, ...]:
-    """The beginning of a command line that `user` is to run.
-
-    A program rather than `Popen(user=…)`, which forks: gRPC's threads do not take that well, and a
-    spawned process is up sooner than a copy of this one.
-    """
-    if user is None:
-        return (Path(executable).name,)
-    return (
-        *(_SETPRIV, "--reuid", str(user), "--regid", str(user), "--clear-groups"),
-        *("--inh-caps", "-all", "--pdeathsig", "KILL", executable),
-    )
 
 
 def _discard(starting: asyncio.Future[Started]) -> None:
@@ -143,17 +143,20 @@ def _start(program: Sequence[str | int], files: Sequence[bytes], user: int | Non
         executable, *arguments = (
             str(descriptors[part]) if isinstance(part, int) else part for part in program
         )
-        process = subprocess.Popen(  # noqa: S603  # a list, not a shell's line
-            [*_as_user(user, executable), *arguments],
-            executable=executable if user is None else _SETPRIV,
-            # A socket: what a path such as /proc/1/fd/0 names cannot be opened again.
-            stdin=theirs.fileno(),
-            stdout=theirs.fileno(),
-            stderr=theirs.fileno(),
-            env={},
-            cwd="/",
-            pass_fds=descriptors,
-        )
+        # Not `Popen(user=…)`, which forks: gRPC's threads do not take that well, and a copy of this
+        # process is up later than a process that is spawned.
+        with nullcontext() if user is None else credentials.of(user):
+            process = subprocess.Popen(  # noqa: S603  # a list, not a shell's line
+                [Path(executable).name, *arguments],
+                executable=executable,
+                # A socket: what a path such as /proc/1/fd/0 names cannot be opened again.
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=theirs.fileno(),
+                env={},
+                cwd="/",
+                pass_fds=descriptors,
+            )
     except BaseException:
         ours.close()
         raise

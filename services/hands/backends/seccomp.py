@@ -10,6 +10,7 @@ import errno
 import platform
 import struct
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 # Offsets in struct seccomp_data, of the low halves of the arguments.
@@ -89,6 +90,7 @@ _ARCHITECTURES: Final = {
 }
 
 
+@cache
 def program(machine: str | None = None) -> bytes | None:
     """The filter as an array of `struct sock_filter`; None for a machine that it is not known for.
 
@@ -98,6 +100,7 @@ def program(machine: str | None = None) -> bytes | None:
     return None if architecture is None else _program(architecture, architecture.refused)
 
 
+@cache
 def of_holder(machine: str | None = None) -> bytes | None:
     """The same for a first process that only holds a sandbox: it cannot change what it ends with.
 
