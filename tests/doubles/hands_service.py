@@ -57,8 +57,15 @@ class FakeHands(HandsServiceServicer):
 
     async def started(self, count: int = 1) -> None:
         """Returns once so many calls have been started."""
+        await self._until(lambda: len(self.ran) >= count)
+
+    async def asked_to_list(self, count: int = 1) -> None:
+        """Returns once the servers were to be asked for their tools so often."""
+        await self._until(lambda: len(self.listings) >= count)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
-            while len(self.ran) < count:
+            while not holds():
                 self.changed.clear()
                 await self.changed.wait()
 

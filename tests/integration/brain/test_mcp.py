@@ -141,13 +141,13 @@ async def test_an_interrupt_does_not_wait_for_the_servers(rig: Rig) -> None:
     session = rig.session(TOOLSET, toolset("files"))
     session.message("Go")
     woken = asyncio.create_task(rig.wake(session))
-    async with asyncio.timeout(10):
-        while not rig.hands.listings:
-            rig.hands.changed.clear()
-            await rig.hands.changed.wait()
+    await rig.hands.asked_to_list()
+    # The servers are asked beside that: an interrupt that came before would go first.
+    await session.until(lambda: "session_status_running" in session.kinds)
     session.interrupt()
     await woken
     assert session.kinds == ["user_message", *RUNNING, "user_interrupt", *IDLE]
+    assert len(rig.hands.listings) == 1
     assert rig.model.bodies == []
 
 
@@ -158,10 +158,7 @@ async def test_a_brain_that_dies_while_it_asks_is_replaced_by_one_that_asks(rig:
     session.message("Go")
     pool = await rig.brain()
     woken = asyncio.create_task(rig.wake(session, pool))
-    async with asyncio.timeout(10):
-        while not rig.hands.listings:
-            rig.hands.changed.clear()
-            await rig.hands.changed.wait()
+    await rig.hands.asked_to_list()
     session.revoke()
     await asyncio.wait([woken])
     rig.hands.may_list.set()
@@ -181,10 +178,7 @@ async def test_servers_are_asked_beside_the_calls_that_a_person_allowed(rig: Rig
     session.confirm(awaited(session)[0], allow=True)
     woken = asyncio.create_task(rig.wake(session))
     await rig.hands.started()
-    async with asyncio.timeout(10):
-        while len(rig.hands.listings) < 2:
-            rig.hands.changed.clear()
-            await rig.hands.changed.wait()
+    await rig.hands.asked_to_list(2)
     gate.set()
     await woken
     assert session.kinds[-3:] == IDLE
