@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from contextlib import suppress
 from dataclasses import dataclass
@@ -65,14 +64,6 @@ class Group:
                 directory.rmdir()
             except OSError:
                 continue
-
-
-def in_thread(group: Group, *pids: int) -> asyncio.Future[None]:
-    """Moves processes in, while others go on. Raises as `add` when it is awaited."""
-    added = asyncio.get_running_loop().run_in_executor(None, group.add, pids)
-    # Nobody asks what became of it when the sandbox ends before it is confined.
-    added.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return added
 
 
 class ControlGroups:

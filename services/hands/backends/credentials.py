@@ -1,8 +1,7 @@
 """A thread that is another user for a moment, so that what it starts is that user's for good.
 
 A user belongs to a thread in Linux; that all threads of a process have the same is the C library's
-doing, past which this goes (nptl(7)). To start a program that changes the user and then runs
-another one takes a millisecond and a half longer, and a copy of this process that does it more.
+doing, past which this goes (nptl(7), docs/adr/0037).
 """
 
 from __future__ import annotations

@@ -10,12 +10,13 @@ import asyncio
 import hashlib
 import os
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from services.hands.backends import agent_files, bubblewrap, etc_files, lock, seccomp, trial
-from services.hands.backends.cgroup import ControlGroups, Group
+from services.hands.backends.cgroup import ControlGroups
 from services.hands.backends.launcher import Launcher
 from services.hands.backends.local_sandbox import LocalSandbox
 from services.hands.backends.marks import Marks
@@ -28,8 +29,10 @@ from services.hands.domain.protections import DEFAULT, LEVELS, Protection, short
 from services.hands.workspace import LAST_OWNER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    from services.hands.backends.cgroup import Group
 
 _KILL_SECONDS: Final = 5.0
 _FIRST: Final = (
@@ -102,19 +105,11 @@ class LocalBackend:
             )
         if self._unavailable or self._spawner is None:
             raise BackendUnavailable(self._unavailable)
-        group = None
         try:
-            group = self._make_group(spec)
-            spawned = await self._spawner.spawn(spec, group)
-        except BaseException as error:
-            if group is not None:
-                group.remove()
-            if isinstance(error, OSError):
-                text = f"bubblewrap did not start: {error.strerror}"
-                raise BackendUnavailable(text) from error
-            raise
-        doubt = self._spawner.doubt
-        return await LocalSandbox.open(spawned, spec, group, self._marks, doubt)
+            spawned = await self._spawner.spawn(spec, self._groups_of(spec))
+        except OSError as error:
+            raise BackendUnavailable(f"bubblewrap did not start: {error.strerror}") from error
+        return await LocalSandbox.open(spawned, spec, self._marks, self._spawner.doubt)
 
     async def system(self, kind: str, image: str) -> str:  # noqa: ARG002  # there is but one
         """The release of this machine's own."""
@@ -131,13 +126,12 @@ class LocalBackend:
         volume = Volume(self._directory / "trial", owner)
         await asyncio.to_thread(_lay_out, volume)
         spec = SandboxSpec("trial", volume, Limits())
-        group = self._make_group(spec)
         spawned = None
         try:
-            spawned = await self._spawner.spawn(spec, group, trial.PROGRAM)
+            spawned = await self._spawner.spawn(spec, self._groups_of(spec), trial.PROGRAM)
             inside = await trial.told(spawned.stream)
             agent, *_ = self._spawner.agents(spawned)
-            if group is not None and spawned.first is None:
+            if (group := await spawned.group()) is not None and spawned.first is None:
                 await asyncio.to_thread(group.add, [agent])
             groups = trial.grouped(agent, spec.hand_id, self._groups.controllers)
             user = trial.user_of(agent)
@@ -149,8 +143,6 @@ class LocalBackend:
         finally:
             if spawned is not None:
                 await spawned.end()
-            if group is not None:
-                group.remove()
             shutil.rmtree(volume.root, ignore_errors=True)
 
     async def close(self) -> None:
@@ -185,10 +177,11 @@ class LocalBackend:
                 f"local sandboxes have less than DROVER_SANDBOX_MINIMUM here. {lacking}"
             )
 
-    def _make_group(self, spec: SandboxSpec) -> Group | None:
+    def _groups_of(self, spec: SandboxSpec) -> Callable[[], Group] | None:
+        """What makes a sandbox's control groups, where there are any."""
         if not self._groups.bounds_memory:
             return None
-        return self._groups.make(spec.hand_id, spec.limits)
+        return partial(self._groups.make, spec.hand_id, spec.limits)
 
     def _find_groups(self) -> None:
         self._groups = ControlGroups.find(self._groups_name)

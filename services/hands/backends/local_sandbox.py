@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from services.hands.backends import bubblewrap
-from services.hands.backends.cgroup import in_thread
 from services.hands.backends.process import Handle, ProcessId, children
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ class LocalSandbox:
         *,
         hand_id: str,
         resource_limits: Mapping[str, int],
-        group: Group | None,
         marks: Marks,
         has_way_out: bool,
         doubt: Callable[[], None],
@@ -46,7 +44,6 @@ class LocalSandbox:
         self._spawned = spawned
         self._process = spawned.process
         self._hand_id = hand_id
-        self._group = group
         self._marks = marks
         self._doubt = doubt
         self._confined = False
@@ -60,12 +57,11 @@ class LocalSandbox:
         cls,
         spawned: Spawned,
         spec: SandboxSpec,
-        group: Group | None,
         marks: Marks,
         doubt: Callable[[], None] = lambda: None,
     ) -> LocalSandbox:
         """Takes charge of what was spawned. Raises `OSError`; it has ended then."""
-        limits = spec.limits.resource_limits(grouped=group is not None)
+        limits = spec.limits.resource_limits(grouped=spawned.grouping is not None)
         close, sandbox = spawned.stream.close, None
         try:
             stream = await asyncio.open_unix_connection(sock=spawned.stream, limit=_STREAM_BUFFER)
@@ -75,7 +71,6 @@ class LocalSandbox:
                 stream,
                 hand_id=spec.hand_id,
                 resource_limits=limits,
-                group=group,
                 marks=marks,
                 has_way_out=spec.way_out is not None,
                 doubt=doubt,
@@ -86,8 +81,6 @@ class LocalSandbox:
             if sandbox is not None:
                 sandbox._let_go()
             await spawned.end()
-            if group is not None:
-                group.remove()
             marks.remove(spec.hand_id)
             raise
         return sandbox
@@ -100,9 +93,8 @@ class LocalSandbox:
         inner = self._find_inner()
         agents = tuple(pid for first in inner for pid in children(first))
         self._mark()
-        if self._group is not None and self._spawned.grouping is not None:
-            await self._spawned.grouping
-            await in_thread(self._group, *inner, *agents)
+        if (group := await self._spawned.group()) is not None:
+            await asyncio.to_thread(group.add, (*inner, *agents))
 
     async def kill(self) -> None:
         """Ends every process: PID 1 takes its whole namespace along."""
@@ -122,9 +114,7 @@ class LocalSandbox:
             if self._cleaned is None:
                 for handle in self._handles:
                     await handle.ended()
-                if self._spawned.grouping is not None:
-                    await asyncio.wait([self._spawned.grouping])
-                self._cleaned = self._clean()
+                self._cleaned = self._clean(await self._spawned.grouped())
                 with suppress(OSError):  # it was cut off
                     await self.writer.wait_closed()
         return self._cleaned
@@ -139,14 +129,14 @@ class LocalSandbox:
         processes: list[ProcessId] = [handle.process for handle in self._handles]
         self._marks.put(self._hand_id, processes)
 
-    def _clean(self) -> str:
+    def _clean(self, group: Group | None) -> str:
         self._process.wait()  # has ended: this only takes its status
         self.writer.close()
         self._spawned.release()
         why = ""
-        if self._group is not None:
-            why = "it used more memory than it may" if self._group.out_of_memory() else ""
-            self._group.remove()
+        if group is not None:
+            why = "it used more memory than it may" if group.out_of_memory() else ""
+            group.remove()
         self._let_go()
         self._marks.remove(self._hand_id)
         return why

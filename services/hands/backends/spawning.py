@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from services.hands.backends import bubblewrap, seccomp
-from services.hands.backends.cgroup import in_thread
 from services.hands.backends.port import BackendUnavailable, complaint
 from services.hands.backends.process import Handle, children
 
 if TYPE_CHECKING:
     import socket
     import subprocess
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from services.hands.backends.cgroup import Group
@@ -37,18 +36,29 @@ class Spawned:
     """A bubblewrap, and the stream to the agent in it.
 
     Where the agent was forked, `first` is the sandbox's first process, which lives for as long as
-    `lifeline` is open; both join the sandbox's control groups before the agent is up. Bubblewrap
-    itself joins them meanwhile, which `grouping` is the end of.
+    `lifeline` is open; both join the sandbox's control groups before the agent is up. The groups
+    are made while bubblewrap starts, and it is moved into them: `grouping`.
     """
 
     process: subprocess.Popen[bytes]
     stream: socket.socket
-    grouping: asyncio.Future[None] | None = None
+    grouping: asyncio.Future[Group] | None = None
     first: Handle | None = None
     lifeline: socket.socket | None = None
 
+    async def group(self) -> Group | None:
+        """Its control groups, once bubblewrap is in them, if it has any. Raises `OSError`."""
+        return None if self.grouping is None else await asyncio.shield(self.grouping)
+
+    async def grouped(self) -> Group | None:
+        """Its control groups, if any could be made. Bubblewrap is moved nowhere after this."""
+        if self.grouping is None:
+            return None
+        await asyncio.wait([self.grouping])
+        return None if self.grouping.exception() is not None else self.grouping.result()
+
     async def end(self) -> None:
-        """Ends what is in there, and waits until it has: no group is empty before that."""
+        """Ends what is in there, waits until it has, and removes its groups."""
         first = self.first
         with suppress(OSError):  # no descriptors: it ends with its bubblewrap
             first = first or _child(self.process.pid)
@@ -57,8 +67,7 @@ class Spawned:
         if self.process.returncode is None:
             os.kill(self.process.pid, signal.SIGKILL)  # its own method might give the number away
         self.stream.close()
-        if self.grouping is not None:  # while the number is still bubblewrap's
-            await asyncio.wait([self.grouping])
+        group = await self.grouped()  # while the number is still bubblewrap's
         await asyncio.to_thread(self.process.wait)
         if first is not None:
             with suppress(OSError):
@@ -66,6 +75,8 @@ class Spawned:
             first.close()
         if self.lifeline is not None:
             self.lifeline.close()
+        if group is not None:
+            group.remove()
 
     def release(self) -> None:
         """Lets go of all but the process and the stream. What is in there ends at that."""
@@ -97,8 +108,12 @@ class Spawner:
         self._filter = call_filter
         self.nursery: Zygote | None = None
 
-    async def spawn(self, spec: SandboxSpec, group: Group | None, script: str = "") -> Spawned:
+    async def spawn(
+        self, spec: SandboxSpec, groups: Callable[[], Group] | None, script: str = ""
+    ) -> Spawned:
         """Spawns a sandbox; with a `script` Python runs that in it, in the agent's place.
+
+        `groups` makes its control groups, in a thread.
 
         Raises `OSError` and `BackendUnavailable`; nothing is left then.
         """
@@ -107,14 +122,15 @@ class Spawner:
         if nursery is None:
             command = program or bubblewrap.agent(self.python)
             started = await self._bubblewrap(spec, ("--", *command), self._filter)
-            return Spawned(started.process, started.stream, _grouping(group, started))
+            return Spawned(started.process, started.stream, _grouping(groups, started))
         started = await self._bubblewrap(spec, bubblewrap.HOLDER, seccomp.of_holder())
-        spawned = Spawned(started.process, started.stream, _grouping(group, started))
+        spawned = Spawned(started.process, started.stream, _grouping(groups, started))
         try:
             first = await _first(started)
             spawned = replace(spawned, first=first)
-            groups = () if group is None else group.directories
-            agent = await nursery.fork(spec.volume.owner, first, groups, program)
+            group = await spawned.group()
+            joined = () if group is None else group.directories
+            agent = await nursery.fork(spec.volume.owner, first, joined, program)
         except BaseException:
             await spawned.end()
             raise
@@ -151,12 +167,30 @@ class Spawner:
         return await self._launcher.start([*program, *command], files, user=spec.volume.owner)
 
 
-def _grouping(group: Group | None, started: Started) -> asyncio.Future[None] | None:
-    """Begins to move bubblewrap into its control groups: what it starts from then on is in them.
+def _grouping(groups: Callable[[], Group] | None, started: Started) -> asyncio.Future[Group] | None:
+    """Begins to make control groups, and to move bubblewrap into them: what it starts from then on
+    is in them.
 
-    The first move after a while takes the kernel long, and those that follow it do not.
+    Beside the start: the first move after a while takes the kernel long, and nothing else in
+    control groups goes on meanwhile.
     """
-    return None if group is None else in_thread(group, started.process.pid)
+    if groups is None:
+        return None
+    loop = asyncio.get_running_loop()
+    grouping = loop.run_in_executor(None, _joined, groups, started.process.pid)
+    # Nobody asks what became of it when the sandbox ends before it is up.
+    grouping.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return grouping
+
+
+def _joined(groups: Callable[[], Group], pid: int) -> Group:
+    group = groups()
+    try:
+        group.add((pid,))
+    except OSError:
+        group.remove()
+        raise
+    return group
 
 
 async def _first(started: Started) -> Handle:

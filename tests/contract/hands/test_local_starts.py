@@ -70,6 +70,14 @@ async def _started_and_ended(backend: LocalBackend, spec: SandboxSpec) -> None:
     await sandbox.kill()
 
 
+async def _confined_and_ended(backend: LocalBackend, spec: SandboxSpec) -> None:
+    sandbox = await backend.launch(spec)
+    try:
+        await sandbox.confine()  # where one that is not forked joins its groups
+    finally:
+        await sandbox.kill()
+
+
 def _raise(*_: Any, **__: Any) -> None:
     raise OSError("no more of that")
 
@@ -90,10 +98,12 @@ async def _forked_and_failed(self: Zygote, *given: Any) -> None:
     [
         ("services.hands.backends.zygote.Zygote.fork", _failed),
         ("services.hands.backends.zygote.Zygote.fork", _forked_and_failed),
+        ("services.hands.backends.cgroup.ControlGroups.make", _raise),
+        ("services.hands.backends.cgroup.Group.add", _raise),
         ("services.hands.backends.local_sandbox.LocalSandbox._mark", _raise),
         ("asyncio.open_unix_connection", _failed),
     ],
-    ids=["ask", "fork", "mark", "open"],
+    ids=["ask", "fork", "groups", "join", "mark", "open"],
 )
 async def test_start_that_fails_leaves_nothing(
     backend: LocalBackend, spec: SandboxSpec, tmp_path: Path, step: tuple[str, Any]
@@ -103,9 +113,12 @@ async def test_start_that_fails_leaves_nothing(
     where, instead = step
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(where, instead)
-        if backend._forks or "zygote" not in where:
-            with pytest.raises((OSError, BackendUnavailable)):
-                await backend.launch(spec)
+        if "zygote" in where and not backend._forks:
+            return
+        if "cgroup" in where and not backend._groups.bounds_memory:
+            return
+        with pytest.raises((OSError, BackendUnavailable)):
+            await _confined_and_ended(backend, spec)
     await eventually(lambda: no_more(left(backend, tmp_path), before))  # who was asked finds nobody
     await _started_and_ended(backend, spec)
     assert no_more(left(backend, tmp_path), before)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from services.hands.backends import credentials
+from services.hands.backends.launcher import Launcher
+from services.hands.backends.port import BackendUnavailable
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user")
 
@@ -64,6 +66,16 @@ def test_the_other_threads_stay_who_they_were(thread):
     inside, others = thread.submit(look).result()
     assert inside["Uid"] == [str(USER), str(USER), "0", str(USER)]
     assert others == mine() == before
+
+
+async def test_root_is_told_what_to_do_on_a_machine_that_is_not_known(tmp_path, monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "pdp11")
+    launcher = Launcher(tmp_path, privileged=True)
+    try:
+        with pytest.raises(BackendUnavailable, match="pdp11: run Drover as an ordinary user"):
+            await launcher.open()
+    finally:
+        await launcher.close()
 
 
 @pytest.mark.parametrize("error", [None, OSError("no such program"), KeyboardInterrupt()])
