@@ -14,6 +14,7 @@ from tests.doubles.docker_engine import Engine, lacking, one_for_all, reserved, 
 from tests.doubles.kubernetes_cluster import Cluster as KubernetesCluster
 from tests.doubles.postgres import Cluster, shared_cluster
 from tests.doubles.standing import Watch
+from tests.doubles.trust import nobody_trusted
 from tests.e2e.forked import warm_for_all
 from tests.e2e.mcp_stack import McpStack, mcp_stack
 from tests.e2e.stack import Stack, running_stack
@@ -29,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_WATCH] = Watch()
     # Of several processes this is the first, whose environment the others have.
     config.stash[_WHOLE_RUN] = whole_run = ExitStack()
+    whole_run.enter_context(nobody_trusted())
     whole_run.enter_context(one_for_all())
     whole_run.enter_context(warm_for_all())
 

@@ -39,7 +39,7 @@ _IMPORTS: Final = (
     *("services.registry.main", "services.session.main", "services.vault_proxy.main"),
     *("services.hands.main", "gateway.main", "services.brain.main", *MODEL_CLIENT),
     *("cli.main", "cli.up"),
-    # The vault proxy imports this when it serves, which takes more than all else of a stack's start.
+    # The vault proxy imports this when it serves: more work than all else of a stack's start.
     "services.vault_proxy.mcp.room",
 )
 """What nearly every run forks."""

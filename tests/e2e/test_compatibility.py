@@ -13,6 +13,7 @@ import pytest
 
 from tests.doubles.messages_api import ToolUse, echo, text, tools
 from tests.doubles.soak import limit, share
+from tests.doubles.trust import trusting
 from tests.e2e.stack import ROOT, Stack
 
 LOCK = Path(__file__).with_name("older_sdks.txt")
@@ -49,6 +50,7 @@ def older_sdk(version: str, scratch: Path) -> Path:
                 "--require-hashes", "--target", str(folder), "-r", str(lock),
             ],
             check=True,
+            env=trusting(),
         )  # fmt: skip
     return folder
 
