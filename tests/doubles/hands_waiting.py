@@ -11,8 +11,9 @@ from services.hands.pool import Pool
 async def eventually(holds: Callable[[], object], seconds: float = 10.0) -> None:
     """Returns once `holds` does; fails after so many seconds."""
     async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110  # what is waited for has no event
-            await asyncio.sleep(0)
+        # It has no event; and another process may have to come by it, which needs the processor.
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
 
 def ready_spares(pool: Pool) -> int:

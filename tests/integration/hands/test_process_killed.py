@@ -91,11 +91,13 @@ async def test_reading_that_ran_when_the_service_was_killed_runs_once_more(
 async def test_stopped_service_ends_cleanly_with_calls_under_way(
     process: HandsProcess, settings: HandsSettings
 ) -> None:
-    asked = asyncio.ensure_future(_result(process.client, call("c1", command="sleep 1000")))
-    await eventually(lambda: len(tree(process.process.pid)) >= 5)
+    request = call("c1", command="touch begun; sleep 1000")
+    asked = asyncio.ensure_future(_result(process.client, request))
+    begun = settings.data_dir / "hands" / "workspaces" / "sesn_1" / "workspace" / "begun"
+    await eventually(begun.exists)  # processes say nothing: a spare sandbox has as many
     below = tree(process.process.pid) - {process.process.pid}
     process.process.send_signal(signal.SIGTERM)
-    await asyncio.to_thread(process.process.wait, 9)
+    await asyncio.to_thread(process.process.wait, 30)
     assert not any(map(running, below))
     assert (await asked).verdict == pb.VERDICT_OUTCOME_UNKNOWN
     assert await process.end(signal.SIGTERM)
