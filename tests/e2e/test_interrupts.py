@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from anthropic import Anthropic, BadRequestError
 
+from tests.doubles import soak
 from tests.doubles.messages_api import Gate, ToolUse, text, tools
 from tests.e2e.driving import history, new_session, run_turn, send, texts, user_message
 from tests.e2e.stack import Stack
@@ -20,7 +21,8 @@ DESK: dict[str, Any] = {
     "input_schema": {"type": "object", "properties": {}},
 }
 INTERRUPTED = "Tool execution was interrupted before completion. Please retry."
-DEAD_SECONDS = 1.0
+DEAD_SECONDS = 1.0 if soak.share(1) >= 1 else 4.0
+"""More where other tests take the processor as well."""
 
 
 def interrupt(client: Anthropic, session_id: str, *more: Any, **fields: str) -> Any:
@@ -60,7 +62,7 @@ def test_command_and_all_its_processes_are_dead_within_a_second(stack: Stack) ->
 
 def test_session_goes_on_after_an_interrupt_with_its_workspace(stack: Stack) -> None:
     stack.model.script(
-        tools(ToolUse("bash", {"command": "echo kept > note; sleep 600"})),
+        tools(ToolUse("bash", {"command": "echo kept > .note; mv .note note; sleep 600"})),
         tools(ToolUse("bash", {"command": "cat note"})),
         text("kept, it says"),
     )

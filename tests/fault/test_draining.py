@@ -15,8 +15,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.e2e.replicas import Replicas
 from tests.fault.fleet import running_fleet
 
-DRAIN = 4.0
-SOON = 2.0
+DRAIN = 10.0
+SOON = 5.0
 """Seconds by which a busy machine has told of it."""
 PARTS = ("registry", "session-1", "hands", "vault_proxy", "brain-1", "gateway-1")
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

@@ -7,10 +7,13 @@ import time
 import pytest
 
 from drover.hands.v1.hands_service_pb2 import VERDICT_OUTCOME_UNKNOWN
+from tests.doubles import soak
 from tests.doubles.hands_stack import HandsStack, Sandboxes, running, text
 from tests.doubles.hands_waiting import eventually
 
 _DEADLINE = 0.3
+_LATE = 1.0 if soak.share(1) >= 1 else 4.0
+"""Seconds past it: more where other tests take the processor as well."""
 _DEAF = (
     "import signal, time\n"
     "for number in range(1, 65):\n"
@@ -42,12 +45,12 @@ async def test_call_ends_within_a_second_of_its_deadline_and_takes_all_along(
         idle, before = hands.processes(), await _within(hands)
         started = time.monotonic()
         result = await hands.run("bash", command=command, timeout_ms=int(_DEADLINE * 1000))
-        assert time.monotonic() - started < _DEADLINE + 1, name
+        assert time.monotonic() - started < _DEADLINE + _LATE, name
         assert result.is_error, name
         assert "timed out" in text(result) or result.verdict == VERDICT_OUTCOME_UNKNOWN, name
         # What has been killed is there until the kernel has cleared it away.
         gone = "while pgrep sleep || pgrep -f deaf.py; do :; done >/dev/null"
-        await hands.bash(gone, timeout_ms=2000)
+        await hands.bash(gone, timeout_ms=10_000)
         assert await _within(hands) <= before + 1, name
         if not sandboxes.runtime:  # another's own processes are not those of the sandbox
             assert len(hands.processes()) <= len(idle) + 1, name
@@ -65,7 +68,7 @@ async def test_agent_that_is_stopped_is_ended_within_a_second_of_the_deadline(
     processes = hands.processes()
     started = time.monotonic()
     result = await hands.run("bash", command="kill -STOP $PPID; sleep 1000", timeout_ms=300)
-    assert time.monotonic() - started < 1.3
+    assert time.monotonic() - started < _DEADLINE + _LATE
     assert result.verdict == VERDICT_OUTCOME_UNKNOWN
     await eventually(lambda: not any(map(running, processes)), 2.0)
     assert (await hands.bash("echo fine")).startswith("fine")
@@ -78,6 +81,6 @@ async def test_search_that_never_ends_is_ended(
     await hands.run("write", file_path="x", content="a" * 40 + "b\n")
     started = time.monotonic()
     result = await hands.run("grep", pattern="(a+)+$")
-    assert time.monotonic() - started < _DEADLINE + 1
+    assert time.monotonic() - started < _DEADLINE + _LATE
     assert text(result) == f"grep: timed out after {_DEADLINE}s"
     assert await hands.bash("echo fine") == "fine"
