@@ -233,7 +233,7 @@ async def test_an_interrupt_through_either_replica_stops_the_brain(replicas: Rep
                 await gate.reached()
                 request = pb.EmitEventsRequest(session_id=session.id)
                 request.events.add().user_interrupt.SetInParent()
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(DEADLINE):
                     await of[name].EmitEvents(request)
                     log = await in_thread(idle, one, session.id)
             assert not texts(log, "agent.message")

@@ -71,7 +71,7 @@ class Killer:
         with self.stack.client() as client:
             turn = Turn(self.stack, client, lambda: self._arm(deaths))
             log = shape.drive(turn)
-        self.stack.wait_for(lambda: not any(self.points.iterdir()), f"{deaths} to be reached", 5)
+        self.stack.wait_for(lambda: not any(self.points.iterdir()), f"{deaths} to be reached")
         return turn, log
 
     def expected(self, shape: Shape) -> list[Any]:

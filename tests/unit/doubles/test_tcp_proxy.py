@@ -76,18 +76,18 @@ def test_bytes_pass_unchanged_both_ways_and_the_end_follows_them(proxy: TcpProxy
 
 def test_delay_makes_bytes_late_in_the_direction_that_was_named(proxy: TcpProxy) -> None:
     with connected(proxy) as end:
-        proxy.delay(0.2, Way.DOWN)
+        proxy.delay(1.0, Way.DOWN)
         start = time.monotonic()
         end.sendall(b"late")
         proxy.wait_until(lambda now: now.passed[Way.UP] == 4)
-        assert time.monotonic() - start < 0.15
+        assert time.monotonic() - start < 1.0
         assert received(end, 4) == b"late"
-        assert time.monotonic() - start >= 0.2
+        assert time.monotonic() - start >= 1.0
         proxy.delay(0)
         start = time.monotonic()
         end.sendall(b"soon")
         assert received(end, 4) == b"soon"
-        assert time.monotonic() - start < 0.15
+        assert time.monotonic() - start < 1.0
 
 
 def test_stalled_direction_holds_bytes_and_ends_until_it_flows(proxy: TcpProxy) -> None:
