@@ -8,6 +8,8 @@ from http import HTTPStatus
 from typing import Protocol
 
 _INTERVAL = 0.02  # s between attempts
+# The gateway asks every service. Those that are asked are starting, and need the processor more.
+_REST = 3  # times what an answer took, between one and the next
 _PATIENCE = 2.0  # s for one answer
 
 
@@ -42,11 +44,14 @@ class NetworkProbe:
 
     async def ready(self, address: str) -> None:
         """Returns once `/readyz` answers 200."""
+        loop = asyncio.get_running_loop()
         while True:
+            asked = loop.time()
             with suppress(OSError, TimeoutError):
                 if await get_status(address, "/readyz") == HTTPStatus.OK:
                     return
-            await asyncio.sleep(_INTERVAL)
+            took = loop.time() - asked
+            await asyncio.sleep(min(max(_INTERVAL, _REST * took), _PATIENCE))
 
 
 def split(address: str) -> tuple[str, int]:
