@@ -146,7 +146,7 @@ async def test_judge_that_takes_too_long_leaves_the_call_to_a_person(rig: Rig) -
     rig.model.say(tool("bash", {"command": "ls"}))
     rig.model.add(Reply(response(verdicts("allow")), hold=2))
     session.message("Go")
-    await rig.wake(session, await rig.brain(judge_seconds=0.05))
+    await rig.wake(session, await rig.brain(judge_seconds=0.5))
     assert rig.model.cut_off == 1
     assert awaited(session) == [session.of("agent_tool_use")[0].id]
     judged = session.of(END)[0].span_model_request_end
