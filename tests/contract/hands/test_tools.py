@@ -17,6 +17,7 @@ from drover.hands.v1.hands_service_pb2 import (
 )
 from services.hands.domain.printed import Chunk
 from services.hands.following import follow
+from tests.doubles import soak
 from tests.doubles.hands_stack import (
     CLUSTERS,
     KINDS,
@@ -139,7 +140,7 @@ async def test_timeout_kills_all_and_says_so_within_a_second(hands: HandsStack) 
         command="trap '' TERM INT HUP; (setsid sleep 1000 &); echo before; sleep 1000",
         timeout_ms=300,
     )
-    assert time.monotonic() - started < 1.3
+    assert time.monotonic() - started < 0.3 + (1.0 if soak.share(1) >= 1 else 4.0)
     assert result.is_error
     assert text(result).startswith("before\nbash: command timed out after 0.3s")
     assert await hands.bash("echo x=$x; pgrep -c sleep || :") == "x=\n0"
