@@ -64,10 +64,16 @@ class HandsProcess:
         told = {**os.environ, "DROVER_DATA_DIR": str(self._directory), **self._environment}
         order = Order("hands", "services.hands.main", self._log.name, told)
         self.process = await asyncio.to_thread(warm().fork, order)
-        async with asyncio.timeout(30):
-            while (listening := self._logged("listening")) is None:
-                assert self.process.poll() is None, "the service ended before it listened"
-                await asyncio.sleep(0.02)
+        try:
+            async with asyncio.timeout(60):
+                while (listening := self._logged("listening")) is None:
+                    assert self.process.poll() is None, "the service ended before it listened"
+                    await asyncio.sleep(0.02)
+        except (TimeoutError, AssertionError) as error:
+            log.seek(0)
+            error.add_note(log.read())
+            await self.end(signal.SIGKILL)
+            raise
         channel = open_channel(listening["address"], Secret(TOKEN))
         self._stack.push_async_callback(channel.close)
         self.client: Any = HandsServiceStub(channel)
