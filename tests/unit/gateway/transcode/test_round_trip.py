@@ -36,7 +36,7 @@ TYPES = [
 
 
 @pytest.mark.parametrize("message_type", TYPES, ids=lambda one: one.DESCRIPTOR.name)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_reading_what_was_written_gives_the_message_back(message_type: Any, data: Any) -> None:
     message = data.draw(messages(message_type.DESCRIPTOR, SHAPES))
