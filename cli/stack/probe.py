@@ -10,6 +10,7 @@ from typing import Protocol
 _INTERVAL = 0.02  # s between attempts
 # The gateway asks every service. Those that are asked are starting, and need the processor more.
 _REST = 3  # times what an answer took, between one and the next
+_LONGEST_REST = 0.2  # s
 _PATIENCE = 2.0  # s for one answer
 
 
@@ -51,7 +52,7 @@ class NetworkProbe:
                 if await get_status(address, "/readyz") == HTTPStatus.OK:
                     return
             took = loop.time() - asked
-            await asyncio.sleep(min(max(_INTERVAL, _REST * took), _PATIENCE))
+            await asyncio.sleep(min(max(_INTERVAL, _REST * took), _LONGEST_REST))
 
 
 def split(address: str) -> tuple[str, int]:
