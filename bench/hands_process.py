@@ -59,10 +59,9 @@ class Hands:
         """Has the session's hand made."""
         await self._stub.Provision(pb.ProvisionRequest(session_id=session_id, generation=1))
 
-    async def release(self, session_id: str, *, purge: bool = True) -> None:
-        """Ends the session's hand, and deletes its files where they are to be purged."""
-        request = pb.ReleaseRequest(session_id=session_id, generation=1, purge=purge)
-        await self._stub.Release(request)
+    async def release(self, session_id: str) -> None:
+        """Ends the session's hand and deletes its files."""
+        await self._stub.Release(pb.ReleaseRequest(session_id=session_id, generation=1, purge=True))
 
 
 @asynccontextmanager

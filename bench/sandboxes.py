@@ -189,8 +189,7 @@ def _at_once(hands: Hands, count: int) -> Measure:
         begin = time.perf_counter()
         taken = await asyncio.gather(*(one(session, begin) for session in sessions))
         for session in sessions:
-            # Not their files: a file system that has just deleted many is slow to make others.
-            await hands.release(session, purge=False)
+            await hands.release(session)
         return Distribution(tuple(taken)).percentile(0.5)
 
     return measure
