@@ -55,7 +55,8 @@ class Spawned:
         if self.grouping is None:
             return None
         await asyncio.wait([self.grouping])
-        return None if self.grouping.exception() is not None else self.grouping.result()
+        failed = self.grouping.cancelled() or self.grouping.exception() is not None
+        return None if failed else self.grouping.result()
 
     async def end(self) -> None:
         """Ends what is in there, waits until it has, and removes its groups."""
@@ -113,9 +114,8 @@ class Spawner:
     ) -> Spawned:
         """Spawns a sandbox; with a `script` Python runs that in it, in the agent's place.
 
-        `groups` makes its control groups, in a thread.
-
-        Raises `OSError` and `BackendUnavailable`; nothing is left then.
+        `groups` makes its control groups, in a thread. Raises `OSError` and `BackendUnavailable`;
+        nothing is left then.
         """
         program = (self.python, "-I", "-S", "-c", script) if script else ()
         nursery = self.nursery
