@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _CAPABILITY_VERSION: Final = 0x20080522
-_WORDS: Final = 6
-"""Effective, permitted and inheritable capabilities of the first 32 numbers, and of the others."""
+_EFFECTIVE, _PERMITTED, _INHERITABLE = 0, 1, 2
+_SET: Final = 3
+"""Words for the capabilities of the first 32 numbers, and as many for the others."""
+_KILL: Final = 1 << 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,9 @@ def shed() -> None:
     Raises `OSError` and `UnknownMachine`.
     """
     _call(_numbers().setgroups, 0, None)
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    held = (ctypes.c_uint32 * _WORDS)()
-    _check(_libc.capget(header, held))
-    held[2] = held[_WORDS - 1] = 0
-    _check(_libc.capset(header, held))
+    held = _held()
+    held[_INHERITABLE] = held[_SET + _INHERITABLE] = 0
+    _hold(held)
 
 
 @contextmanager
@@ -64,12 +64,18 @@ def of(user: int) -> Iterator[None]:
 
     What it starts meanwhile has no way back, which the thread has: root stays its saved user, and
     is not saved in a program that is run. Raises `OSError` and `UnknownMachine`.
+
+    The thread may still signal any process: should it be killed meanwhile, what it has started
+    before, as other users, is to end with it, and the kernel asks whether it may do that.
     """
     numbers = _numbers()
     _call(numbers.setresgid, user, user, 0)
     try:
         _call(numbers.setresuid, user, user, 0)
         try:
+            held = _held()
+            held[_EFFECTIVE], held[_SET + _EFFECTIVE] = held[_PERMITTED] & _KILL, 0
+            _hold(held)
             yield
         finally:
             _call(numbers.setresuid, 0, 0, 0)
@@ -82,6 +88,17 @@ def _numbers() -> _Numbers:
     if machine not in _MACHINES:
         raise UnknownMachine(machine)
     return _MACHINES[machine]
+
+
+def _held() -> ctypes.Array[ctypes.c_uint32]:
+    """The thread's capabilities."""
+    held = (ctypes.c_uint32 * (2 * _SET))()
+    _check(_libc.capget((ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), held))
+    return held
+
+
+def _hold(held: ctypes.Array[ctypes.c_uint32]) -> None:
+    _check(_libc.capset((ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), held))
 
 
 def _call(number: int, *arguments: int | None) -> None:

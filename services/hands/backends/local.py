@@ -169,7 +169,7 @@ class LocalBackend:
                 self.protections = await self.examine()
             except BackendUnavailable as error:
                 _log.warning("agents_are_not_forked", reason=str(error))
-                await self._spawner.close()
+                await self._spawner.forgo()
         if self._minimum and not self.protections:
             self.protections = await self.examine()
         if lacking := shortfall(self._minimum, self.protections):

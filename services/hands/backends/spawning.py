@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from services.hands.backends.zygote import Zygote
 
 _UP_SECONDS: Final = 15.0
+_AT_ONCE: Final = 4
 _COMPLAINT: Final = 4096
 
 
@@ -107,6 +109,8 @@ class Spawner:
         self._program = program
         self.python = python
         self._filter = call_filter
+        # Its own: a start is not to wait for what else the hands do in threads.
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="groups")
         self.nursery: Zygote | None = None
 
     async def spawn(
@@ -122,9 +126,9 @@ class Spawner:
         if nursery is None:
             command = program or bubblewrap.agent(self.python)
             started = await self._bubblewrap(spec, ("--", *command), self._filter)
-            return Spawned(started.process, started.stream, _grouping(groups, started))
+            return Spawned(started.process, started.stream, self._grouping(groups, started))
         started = await self._bubblewrap(spec, bubblewrap.HOLDER, seccomp.of_holder())
-        spawned = Spawned(started.process, started.stream, _grouping(groups, started))
+        spawned = Spawned(started.process, started.stream, self._grouping(groups, started))
         try:
             first = await _first(started)
             spawned = replace(spawned, first=first)
@@ -149,6 +153,11 @@ class Spawner:
             self.nursery.replace()
 
     async def close(self) -> None:
+        """Ends what sandboxes are started with."""
+        await self.forgo()
+        await asyncio.to_thread(self._threads.shutdown)
+
+    async def forgo(self) -> None:
         """Ends what agents are forked from: from now on bubblewrap runs them."""
         nursery, self.nursery = self.nursery, None
         if nursery is not None:
@@ -166,28 +175,29 @@ class Spawner:
             program += ["--seccomp", 1]
         return await self._launcher.start([*program, *command], files, user=spec.volume.owner)
 
+    def _grouping(
+        self, groups: Callable[[], Group] | None, started: Started
+    ) -> asyncio.Future[Group] | None:
+        """Begins to make control groups, and to move bubblewrap into them: what it starts from then
+        on is in them.
 
-def _grouping(groups: Callable[[], Group] | None, started: Started) -> asyncio.Future[Group] | None:
-    """Begins to make control groups, and to move bubblewrap into them: what it starts from then on
-    is in them.
-
-    Beside the start: the first move after a while takes the kernel long, and nothing else in
-    control groups goes on meanwhile.
-    """
-    if groups is None:
-        return None
-    loop = asyncio.get_running_loop()
-    grouping = loop.run_in_executor(None, _joined, groups, started.process.pid)
-    # Nobody asks what became of it when the sandbox ends before it is up.
-    grouping.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return grouping
+        Beside the start: the first move after a while takes the kernel long, and nothing else in
+        control groups goes on meanwhile.
+        """
+        if groups is None:
+            return None
+        loop = asyncio.get_running_loop()
+        grouping = loop.run_in_executor(self._threads, _joined, groups, started.process.pid)
+        # Nobody asks what became of it when the sandbox ends before it is up.
+        grouping.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return grouping
 
 
 def _joined(groups: Callable[[], Group], pid: int) -> Group:
     group = groups()
     try:
         group.add((pid,))
-    except OSError:
+    except BaseException:
         group.remove()
         raise
     return group

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -94,6 +97,31 @@ def test_the_thread_is_root_again_whatever_has_happened(thread, error):
         thread.submit(fail).result()
     assert thread.submit(mine).result() == before
     assert before["Uid"] == ["0"] * 4
+
+
+_DIES = """
+import subprocess, sys, threading
+from services.hands.backends import credentials
+
+credentials.shed()
+with credentials.of(200_124):
+    program = ["setpriv", "--pdeathsig", "KILL", "sh", "-c", "echo; exec sleep 600"]
+    started = subprocess.Popen(program, stdout=subprocess.PIPE)
+started.stdout.readline()
+with credentials.of(200_123):
+    print(started.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_it_has_started_as_others_ends_with_it_whoever_it_is_just_then():
+    process = subprocess.Popen([sys.executable, "-c", _DIES], stdin=PIPE, stdout=PIPE, text=True)
+    with process:
+        handle = os.pidfd_open(int(process.stdout.readline()))
+        process.kill()
+    ended, _, _ = select.select([handle], [], [], 10)
+    os.close(handle)
+    assert ended
 
 
 def test_what_the_thread_sheds_is_not_handed_on(thread):
