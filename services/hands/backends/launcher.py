@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from services.hands.backends import credentials
 from services.hands.backends.port import BackendUnavailable
+from services.hands.workspace import LAST_OWNER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,6 +103,8 @@ class Launcher:
             ) from error
         try:
             credentials.shed()
+            with credentials.of(LAST_OWNER):
+                pass  # it may
         except OSError as error:
             raise BackendUnavailable(
                 "as root, sandboxes run as users of their own, and this process may not become one "

@@ -24,6 +24,7 @@ import posix
 import sys
 
 from services.hands.runner import agent, hardening, search
+from services.hands.runner.failure import ignoring
 from services.hands.runner.frames import READY
 
 TYPE_CHECKING = False
@@ -76,7 +77,8 @@ def serve(call_filter: bytes, place: str) -> NoReturn:
             elif posix.fork() == 0:
                 _forked_twice(words, descriptors, call_filter)
         except OSError as error:
-            posix.write(descriptors[0], f"{error}\n".encode())
+            with ignoring(OSError):  # who asked may be gone, as the sandbox is
+                posix.write(descriptors[0], f"{error}\n".encode())
         for descriptor in descriptors:
             posix.close(descriptor)
 
