@@ -39,7 +39,8 @@ test: setup ## Runs the whole test suite; ARGS="..." goes to pytest.
 
 .PHONY: soak
 soak: setup ## Runs the fault and sandbox tests with their long runs in full, half an hour or more; ARGS="..." goes to pytest.
-	DROVER_SOAK=1 $(BIN)/python -m pytest tests/fault tests/adversarial/sandbox --verbose --durations=20 $(ARGS)
+	DROVER_SOAK=1 $(BIN)/python -m pytest tests/fault tests/adversarial/sandbox \
+		tests/contract/hands/test_tools.py tests/e2e/test_interrupts.py --verbose --durations=20 $(ARGS)
 
 .PHONY: check lint types imports contract
 check: lint types imports contract ## Lint, types, import rules and the contract.

@@ -90,7 +90,6 @@ _ARCHITECTURES: Final = {
 }
 
 
-@cache
 def program(machine: str | None = None) -> bytes | None:
     """The filter as an array of `struct sock_filter`; None for a machine that it is not known for.
 

@@ -100,7 +100,7 @@ def test_the_thread_is_root_again_whatever_has_happened(thread, error):
 
 
 _DIES = """
-import subprocess, sys, threading
+import subprocess, sys
 from services.hands.backends import credentials
 
 credentials.shed()
