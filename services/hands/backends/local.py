@@ -67,7 +67,7 @@ class LocalBackend:
         self._directory = directory.absolute()
         self._privileged = os.geteuid() == 0
         self._launcher = Launcher(self._directory, privileged=self._privileged)
-        self._marks = Marks(self._directory / "run")
+        self._marks = Marks(self._directory / "run" / "marks")
         installation = hashlib.sha256(os.fsencode(self._directory)).hexdigest()[:12]
         self._groups_name = f"drover-{installation}"
         self._groups = ControlGroups({}, unified=False)
@@ -192,7 +192,7 @@ class LocalBackend:
         for hand_id, handles in self._marks.left():
             _log.warning("leftover_sandbox_killed", hand_id=hand_id, processes=len(handles))
             await _end(handles)
-            self._marks.remove(hand_id)
+        self._marks.clear()
         for group in self._groups.leftovers():
             members = [Handle.open(pid) for pid in group.members()]
             await _end([handle for handle in members if handle is not None])

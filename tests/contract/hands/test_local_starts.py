@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from services.hands.backends.local import LocalBackend, _lay_out
+from services.hands.backends.marks import Marks
 from services.hands.backends.port import BackendUnavailable, SandboxSpec, Volume
 from services.hands.backends.process import children
 from services.hands.backends.zygote import Zygote
@@ -43,7 +44,7 @@ def left(backend: LocalBackend, directory: Path) -> dict[str, int]:
         "descriptors": len([*Path("/proc/self/fd").iterdir()]),
         "processes": len(_processes()),
         "groups": len(backend._groups.leftovers()),
-        "marks": len([*(directory / "hands" / "run").glob("*")]),
+        "marks": len(Marks(directory / "hands" / "run" / "marks").named()),
     }
 
 

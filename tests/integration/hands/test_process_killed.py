@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 from pathlib import Path
@@ -24,6 +23,10 @@ from tests.integration.hands.conftest import HandsProcess, call
 
 def text(result: pb.ExecuteResponse) -> str:
     return "".join(block.text.text for block in result.content)
+
+
+def marks(settings: HandsSettings) -> Marks:
+    return Marks(settings.data_dir / "hands" / "run" / "marks")
 
 
 def tree(pid: int) -> set[int]:
@@ -101,7 +104,7 @@ async def test_stopped_service_ends_cleanly_with_calls_under_way(
     assert not any(map(running, below))
     assert (await asked).verdict == pb.VERDICT_OUTCOME_UNKNOWN
     assert await process.end(signal.SIGTERM)
-    assert not list((settings.data_dir / "hands" / "run").iterdir())
+    assert not marks(settings).named()
 
 
 async def test_sandbox_left_behind_is_killed_before_the_next_service_serves(
@@ -113,17 +116,16 @@ async def test_sandbox_left_behind_is_killed_before_the_next_service_serves(
     identity, other = identify(left.pid), identify(bystander.pid)
     assert identity is not None
     assert other is not None
-    marks = Marks(settings.data_dir / "hands" / "run")
-    marks.put("hand_left", [identity])
+    written = marks(settings)
+    written.put("hand_left", [identity])
     # Its number was given to another process since: not the one that the mark means.
-    marks.put("hand_gone", [type(other)(other.pid, other.started - 1)])
-    (marks.directory / "hand_torn.json").write_text('{"boot":')
+    written.put("hand_gone", [type(other)(other.pid, other.started - 1)])
     process = HandsProcess(settings.data_dir)
     try:
         await process.start()
         assert not running(left.pid)
         assert running(bystander.pid)
-        assert not list(marks.directory.glob("hand_[lgt]*"))
+        assert not written.named().keys() & {"hand_left", "hand_gone"}
     finally:
         await process.end(signal.SIGTERM)
         bystander.kill()
@@ -135,8 +137,7 @@ async def test_sandbox_whose_service_is_stopped_and_killed_is_ended_by_the_next(
     process: HandsProcess, settings: HandsSettings
 ) -> None:
     await process.client.Execute(call("c1", command="sleep 1000 &"))
-    marks = [json.loads(path.read_text()) for path in (settings.data_dir / "hands/run").iterdir()]
-    named = [pid for mark in marks for pid, _ in mark["processes"]]
+    named = [one.pid for processes in marks(settings).named().values() for one in processes]
     assert named
     assert all(map(running, named))
     outer = [pid for pid in named if children(pid)]

@@ -52,8 +52,8 @@ async def test_what_nobody_could_take_charge_of_has_ended(
     spec = SandboxSpec("hand_1", Volume(tmp_path, None), Limits())
     monkeypatch.setattr(where, failing(what))
     with pytest.raises(OSError, match="no more of that"):
-        await LocalSandbox.open(spawned, spec, Marks(tmp_path))
+        await LocalSandbox.open(spawned, spec, Marks(tmp_path / "marks"))
     assert spawned.process.returncode is not None
     assert spawned.lifeline is not None
     assert spawned.stream.fileno() == spawned.lifeline.fileno() == -1
-    assert list(tmp_path.iterdir()) == []
+    assert Marks(tmp_path / "marks").named() == {}
