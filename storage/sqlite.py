@@ -59,6 +59,8 @@ class SqliteDatabase:
         self._closed = False
         self._waiting = 0
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        # The writer's own, there before any write is accepted: none waits for what never comes.
+        self._connection: Connection
         self._writer = threading.Thread(target=self._write_loop, name="sqlite-writer", daemon=True)
         self._reader_threads = ThreadPoolExecutor(_READERS, thread_name_prefix="sqlite-reader")
         self._local = threading.local()
@@ -73,7 +75,7 @@ class SqliteDatabase:
         """
         engine = _engine(url)
         database = cls(engine)
-        await asyncio.to_thread(_migrate, engine, schema, _note)
+        database._connection = await asyncio.to_thread(_prepared, engine, schema)
         database._writer.start()
         return database
 
@@ -143,7 +145,7 @@ class SqliteDatabase:
         return connection
 
     def _write_loop(self) -> None:
-        with self._engine.connect() as connection:
+        with self._connection as connection:
             while (first := self._queue.get()) is not None:
                 group = self._run_group(first, connection)
                 self._loop.call_soon_threadsafe(self._acknowledge, group)
@@ -205,6 +207,15 @@ def _told(cause: BaseException, *, reading: bool = False, lost: bool = False) ->
     )
     error.__cause__ = cause
     return error
+
+
+def _prepared(engine: Engine, schema: Schema) -> Connection:
+    """A connection to a file that has what `schema` says. Raises `CannotStartError`."""
+    _migrate(engine, schema, _note)
+    try:
+        return engine.connect()
+    except Exception as cause:
+        raise refusal(cause, str(engine.url.database)) from cause
 
 
 def migrate_file(url: str, schema: Schema, tell: Callable[[int], None]) -> None:

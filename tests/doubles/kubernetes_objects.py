@@ -179,12 +179,13 @@ class Objects:
 
     def delete(self, pod: dict[str, Any], grace: int) -> None:
         container = self.containers.get(pod["metadata"]["name"])
-        if grace == 0 or container is None:
-            self._remove(pod)  # whatever runs: of 0 nobody is asked
+        # Whatever runs: of 0 nobody is asked. A node that is away tells of no end.
+        if grace == 0 or (container is None and not self.node_away):
+            self._remove(pod)
             if container is not None:
                 container.kill()
         elif not pod["metadata"].get("deletionTimestamp"):
             pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:01Z"
             self.changed("MODIFIED", "pods", pod)
-            if not self.node_away:
+            if container is not None and not self.node_away:
                 asyncio.get_running_loop().call_later(grace, container.kill)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sqlite3
 import sys
 import threading
@@ -9,6 +10,7 @@ import pytest
 from sqlalchemy import (
     Column,
     Connection,
+    Engine,
     ForeignKey,
     Integer,
     MetaData,
@@ -232,6 +234,30 @@ async def test_read_that_finds_no_connection_is_told_to_come_again(database, pat
         moved.rename(path.parent)
     assert refusal.value.reason is Reason.UNAVAILABLE
     assert await database.read(bodies) == []
+
+
+async def test_writes_go_on_where_no_connection_is_to_be_had_any_more(database, path):
+    moved = path.parent.rename(path.parent.with_name("moved"))
+    try:
+        assert await database.write(add("a")) == 1  # the first: its connection is there already
+    finally:
+        moved.rename(path.parent)
+
+
+async def test_file_that_cannot_be_opened_for_writes_is_refused_at_the_start(path, monkeypatch):
+    schema = schema_in(path.parent, metadata)
+    await (await open_database(f"sqlite:///{path}", schema)).close()
+    connect = Engine.connect
+    connected = itertools.count()
+
+    def once(engine: Engine) -> Connection:
+        if next(connected):
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect(engine)
+
+    monkeypatch.setattr(Engine, "connect", once)
+    with pytest.raises(CannotStartError, match="unable to open"):
+        await open_database(f"sqlite:///{path}", schema)
 
 
 async def test_read_cannot_write(database):
