@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from services.hands.backends import credentials
 from services.hands.backends.port import BackendUnavailable
+from services.hands.backends.process import kill_with_children
 from services.hands.workspace import LAST_OWNER
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _discard(starting: asyncio.Future[Started]) -> None:
         return
     started = starting.result()
     started.stream.close()
-    started.process.kill()
+    kill_with_children(started.process.pid)
     started.process.wait()
 
 

@@ -47,6 +47,23 @@ def children(pid: int) -> tuple[int, ...]:
     return tuple(map(int, text.split()))
 
 
+def kill_with_children(pid: int) -> None:
+    """Kills a child of this process that has not been waited for, and the children that it has.
+
+    It is stopped first, for what it forks in that moment would be missed. Blocking, and brief.
+    """
+    stop(pid)
+    for number in (*children(pid), pid):
+        with suppress(ProcessLookupError):  # none is another's: who would clear it away is stopped
+            os.kill(number, signal.SIGKILL)
+
+
+def stop(pid: int) -> None:
+    """Stops a child of this process that has not been waited for, if it runs. Blocks briefly."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+
 def _read(path: str) -> bytes:
     """A file of /proc."""
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123  # at a third of the cost

@@ -6,8 +6,6 @@ Where no agent can be forked into a sandbox, bubblewrap runs one as its command.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from services.hands.backends import bubblewrap, seccomp
 from services.hands.backends.port import BackendUnavailable, complaint
-from services.hands.backends.process import Handle, children
+from services.hands.backends.process import Handle, children, kill_with_children, stop
 
 if TYPE_CHECKING:
     import socket
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
 _UP_SECONDS: Final = 15.0
 _AT_ONCE: Final = 4
 _COMPLAINT: Final = 4096
+# A loop holds what runs in it by no more than what it waits for.
+_ENDING: Final[set[asyncio.Future[None]]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,27 @@ class Spawned:
         return None if failed else self.grouping.result()
 
     async def end(self) -> None:
-        """Ends what is in there, waits until it has, and removes its groups."""
+        """Ends what is in there, waits until it has, and removes its groups.
+
+        Who is cancelled meanwhile waits all the same; what has begun goes on even without them.
+        """
+        ending = asyncio.ensure_future(self._end())
+        _ENDING.add(ending)
+        ending.add_done_callback(_ENDING.discard)
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await asyncio.wait([ending])
+            raise
+
+    async def _end(self) -> None:
         first = self.first
-        with suppress(OSError):  # no descriptors: it ends with its bubblewrap
-            first = first or _child(self.process.pid)
-            if first is not None:
-                first.kill()
         if self.process.returncode is None:
-            os.kill(self.process.pid, signal.SIGKILL)  # its own method might give the number away
+            pid = self.process.pid
+            await asyncio.to_thread(stop, pid)
+            with suppress(OSError):  # no descriptors: it ends all the same
+                first = first or _child(pid)
+            await asyncio.to_thread(kill_with_children, pid)
         self.stream.close()
         group = await self.grouped()  # while the number is still bubblewrap's
         await asyncio.to_thread(self.process.wait)
@@ -124,12 +137,15 @@ class Spawner:
         program = (self.python, "-I", "-S", "-c", script) if script else ()
         nursery = self.nursery
         if nursery is None:
-            command = program or bubblewrap.agent(self.python)
-            started = await self._bubblewrap(spec, ("--", *command), self._filter)
-            return Spawned(started.process, started.stream, self._grouping(groups, started))
-        started = await self._bubblewrap(spec, bubblewrap.HOLDER, seccomp.of_holder())
-        spawned = Spawned(started.process, started.stream, self._grouping(groups, started))
+            command = ("--", *(program or bubblewrap.agent(self.python)))
+            started = await self._bubblewrap(spec, command, self._filter)
+        else:
+            started = await self._bubblewrap(spec, bubblewrap.HOLDER, seccomp.of_holder())
+        spawned = Spawned(started.process, started.stream)
         try:
+            spawned = replace(spawned, grouping=self._grouping(groups, started))
+            if nursery is None:
+                return spawned
             first = await _first(started)
             spawned = replace(spawned, first=first)
             group = await spawned.group()

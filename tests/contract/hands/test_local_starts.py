@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,18 +126,22 @@ async def test_start_that_fails_leaves_nothing(
     assert no_more(left(backend, tmp_path), before)
 
 
+@pytest.mark.parametrize("times", [1, 2, 3])
 @pytest.mark.parametrize("turns", [1, 2, 4, 8, 16, 32])
 async def test_start_that_is_cancelled_leaves_nothing(
-    backend: LocalBackend, spec: SandboxSpec, tmp_path: Path, turns: int
+    backend: LocalBackend, spec: SandboxSpec, tmp_path: Path, turns: int, times: int
 ) -> None:
     await _started_and_ended(backend, spec)
     before = left(backend, tmp_path)
     start = asyncio.create_task(backend.launch(spec))
     for _ in range(turns):
         await asyncio.wait([start], timeout=0.0005)
-    start.cancel()
+    for _ in range(times):
+        start.cancel()
+        await asyncio.wait([start], timeout=0.0005)
     (ended,) = await asyncio.gather(start, return_exceptions=True)
     if not isinstance(ended, BaseException):
         await ended.kill()
-    await _started_and_ended(backend, spec)
+    # Another: the end of the first may go on, of one that was cancelled again and again.
+    await _started_and_ended(backend, replace(spec, hand_id="hand_2"))
     await eventually(lambda: no_more(left(backend, tmp_path), before))
