@@ -154,7 +154,7 @@ async def raw(proxy: Path, sent: bytes) -> bytes:
     writer.write(sent)
     writer.write_eof()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await reader.read()
     except ConnectionResetError:
         return b""
@@ -180,7 +180,7 @@ class Client:
         self.send(h11.Data(data=data))
         self.send(h11.EndOfMessage())
         status, text = 0, b""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 event = self._conn.next_event()
                 if event is h11.NEED_DATA:

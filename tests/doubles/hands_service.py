@@ -64,7 +64,7 @@ class FakeHands(HandsServiceServicer):
         await self._until(lambda: len(self.listings) >= count)
 
     async def _until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not holds():
                 self.changed.clear()
                 await self.changed.wait()

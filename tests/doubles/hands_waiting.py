@@ -8,7 +8,7 @@ from collections.abc import Callable
 from services.hands.pool import Pool
 
 
-async def eventually(holds: Callable[[], object], seconds: float = 10.0) -> None:
+async def eventually(holds: Callable[[], object], seconds: float = 30.0) -> None:
     """Returns once `holds` does; fails after so many seconds."""
     async with asyncio.timeout(seconds):
         # It has no event; and another process may have to come by it, which needs the processor.

@@ -156,8 +156,8 @@ class FakeSession:
         return [event for event in self.log if kind(event) == name]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Returns once `condition` holds; fails after 10 s."""
-        async with asyncio.timeout(10):
+        """Returns once `condition` holds; fails after half a minute."""
+        async with asyncio.timeout(30):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()

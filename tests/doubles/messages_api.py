@@ -165,7 +165,7 @@ class MessagesApi:
         with self._changed:
             return sum(len(replies) for _, replies in self._rules)
 
-    def wait_requests(self, number: int, deadline: float = 10.0) -> list[Request]:
+    def wait_requests(self, number: int, deadline: float = 30.0) -> list[Request]:
         """Block until so many requests have come; `deadline` in seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self.requests) >= number, deadline):
@@ -173,11 +173,11 @@ class MessagesApi:
                 raise TimeoutError(msg)
             return list(self.requests)
 
-    async def saw(self, number: int, deadline: float = 10.0) -> list[Request]:
+    async def saw(self, number: int, deadline: float = 30.0) -> list[Request]:
         """Wait until so many requests have come; `deadline` in seconds."""
         return await asyncio.to_thread(self.wait_requests, number, deadline)
 
-    async def eventually(self, condition: Callable[[], bool], deadline: float = 10.0) -> None:
+    async def eventually(self, condition: Callable[[], bool], deadline: float = 30.0) -> None:
         """Wait until `condition` holds; asked again when a request comes, ends or breaks off."""
 
         def wait() -> bool:

@@ -84,13 +84,13 @@ class Gate:
         for loop, event in waiting:
             loop.call_soon_threadsafe(event.set)
 
-    def wait_reached(self, deadline: float = 10.0) -> None:
+    def wait_reached(self, deadline: float = 30.0) -> None:
         """Block until a reply waits here; `deadline` in seconds."""
         if not self._reached.wait(deadline):
             msg = f"no reply reached the gate within {deadline} s"
             raise TimeoutError(msg)
 
-    async def reached(self, deadline: float = 10.0) -> None:
+    async def reached(self, deadline: float = 30.0) -> None:
         """Wait until a reply waits here; `deadline` in seconds."""
         await asyncio.to_thread(self.wait_reached, deadline)
 

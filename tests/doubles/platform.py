@@ -173,7 +173,7 @@ class Sessions(Asked, session_service_pb2_grpc.SessionServiceServicer):
         self._feeds: set[asyncio.Queue[Any]] = set()
         self._changed = asyncio.Condition()
 
-    async def until(self, holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    async def until(self, holds: Callable[[], bool], seconds: float = 30.0) -> None:
         """Waits until something holds of what the streams have seen."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(holds)

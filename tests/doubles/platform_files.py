@@ -34,7 +34,7 @@ class Transfers(Asked):
         self.broken = 0
         self._changed = asyncio.Condition()
 
-    async def until(self, holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    async def until(self, holds: Callable[[], bool], seconds: float = 30.0) -> None:
         """Waits until something holds of what the streams have seen."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(holds)

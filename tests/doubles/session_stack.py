@@ -34,7 +34,7 @@ from tests.doubles.session_registry import (
 )
 from tests.doubles.standing import PromptExit
 
-DEADLINE = 10.0
+DEADLINE = 30.0
 TOKEN = "installation-secret"  # noqa: S105  # of this process only
 
 

@@ -83,7 +83,7 @@ class TcpProxy:
         """What went through so far."""
         return self._traffic
 
-    def wait_until(self, condition: Callable[[Traffic], bool], deadline: float = 10) -> Traffic:
+    def wait_until(self, condition: Callable[[Traffic], bool], deadline: float = 30.0) -> Traffic:
         """Waits until the traffic is as wanted; fails after `deadline` seconds."""
         with self._changed:
             met = self._changed.wait_for(lambda: condition(self._traffic), deadline)
@@ -163,7 +163,7 @@ class TcpProxy:
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result(10)
+        return future.result(30)
 
     async def _listen(self) -> None:
         if self._server is None:

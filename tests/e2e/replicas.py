@@ -44,7 +44,7 @@ GATEWAYS = ("gateway-1", "gateway-2")
 BRAINS = ("brain-1", "brain-2")
 _ALONE = ("registry", "hands", "vault_proxy")
 _NEEDS_DATABASE = ("session", "registry", "hands")
-_STOP_SECONDS = 15.0
+_STOP_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -268,7 +268,7 @@ class Replicas:
 
     # waiting for it
 
-    def wait_for(self, condition: Callable[[], object], what: str, deadline: float = 20) -> None:
+    def wait_for(self, condition: Callable[[], object], what: str, deadline: float = 40) -> None:
         """Waits until the condition holds; fails after `deadline` seconds."""
         wait_for(condition, what, deadline)
 
@@ -288,7 +288,7 @@ class Replicas:
                 )
 
     def until_idle(
-        self, client: Anthropic, session_id: str, *, answers: int = 1, deadline: float = 30
+        self, client: Anthropic, session_id: str, *, answers: int = 1, deadline: float = 60
     ) -> list[Any]:
         """Waits until the session is idle with so many agent messages; answers its log."""
         log: list[Any] = []

@@ -136,7 +136,7 @@ class Stack:
 
     # waiting for it
 
-    def wait_for(self, condition: Callable[[], object], what: str, deadline: float = 20) -> None:
+    def wait_for(self, condition: Callable[[], object], what: str, deadline: float = 40) -> None:
         """Waits until the condition holds; fails after `deadline` seconds."""
         wait_for(condition, what, deadline)
 
@@ -152,7 +152,7 @@ class Stack:
         self.wait_for(ready, "readiness", deadline)
 
     def until_idle(
-        self, client: Anthropic, session_id: str, *, answers: int = 1, deadline: float = 30
+        self, client: Anthropic, session_id: str, *, answers: int = 1, deadline: float = 60
     ) -> list[Any]:
         """Waits until the session is idle with so many agent messages; answers its log."""
         log: list[Any] = []
