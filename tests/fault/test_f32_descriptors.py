@@ -13,6 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from drover.hands.v1 import hands_service_pb2 as pb
+from services.hands.backends.marks import Marks
 from services.hands.settings import HandsSettings
 from tests.doubles.hands_waiting import eventually
 from tests.doubles.messages_api import ToolUse, says, text, tools
@@ -41,12 +42,12 @@ def status(stack: Stack, path: str) -> int:
     return 0
 
 
-def refuses(stack: Stack, service: str) -> bool:
-    """Whether a new connection to a service comes to nothing."""
+def refuses(stack: Stack, service: str, seconds: float = 0.5) -> bool:
+    """Whether a new connection to a service comes to nothing within so many seconds."""
     with stack.channel(service) as to_service:
         try:
             check = health_pb2.HealthCheckRequest()
-            health_pb2_grpc.HealthStub(to_service).Check(check, timeout=0.5)
+            health_pb2_grpc.HealthStub(to_service).Check(check, timeout=seconds)
         except grpc.RpcError:
             return True
     return False
@@ -81,7 +82,9 @@ def test_service_without_descriptors_degrades_and_recovers_alone(
                 assert all("Too many open files" in result or result == "42" for result in shown)
         stack.wait_ready()
         if "gateway" not in starved:
-            stack.wait_for(lambda: not any(refuses(stack, name) for name in starved), "recovery")
+            stack.wait_for(
+                lambda: not any(refuses(stack, name, 10) for name in starved), "recovery", 60
+            )
         send(client, sessions[2].id, "turn 2")
         logs = [stack.until_idle(client, session.id) for session in sessions]
     assert {name: stack.pid(name) for name in starved} == before
@@ -113,7 +116,10 @@ async def test_sandbox_that_runs_out_of_descriptors_anywhere_in_its_start_leaves
         assert verdicts[-1] == pb.VERDICT_COMPLETED
         await eventually(lambda: len(below(pid)) == 1)
         await eventually(lambda: open_files(pid) <= files)
-        assert not list((settings.data_dir / "hands" / "run").iterdir())
+        run = settings.data_dir / "hands" / "run"
+        # The one file that is left says of whom nothing is left.
+        assert {one.name for one in run.iterdir()} <= {"marks"}
+        await eventually(lambda: not Marks(run / "marks").named())
         assert (await execute(hands, "sesn_last")).verdict == pb.VERDICT_COMPLETED
     finally:
         await hands.end(signal.SIGTERM)
