@@ -88,6 +88,8 @@ class Client:
     sent: list[str] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
+    ended_at: int = 0
+    """How many events were seen up to the last that says that it is idle."""
     resumed: int = 0
     at_work: bool = False
 
@@ -111,6 +113,7 @@ class Client:
             answer = await self.http.beta.sessions.events.send(self.session_id, events=[message])
             self.sent += [event.id for event in answer.data or []]
             self.at_work = True
+            self._look()  # the stream may have been quicker than the answer
             await self.idle.wait()
         self.at_work, turn.ended = False, time.monotonic()
 
@@ -129,8 +132,13 @@ class Client:
         if getattr(event, "processed_at", None) is None:
             return
         self.seen.append(event.id)
-        # Each message is sent once the turn before has ended: the next idle event is its own.
-        if event.type == "session.status_idle" and self.sent and self.sent[-1] in self.seen:
+        if event.type == "session.status_idle":
+            self.ended_at = len(self.seen)
+            self._look()
+
+    def _look(self) -> None:
+        """Each message is sent once the turn before has ended: the next idle event is its own."""
+        if self.sent and self.sent[-1] in self.seen[: self.ended_at]:
             self.idle.set()
 
 
@@ -183,8 +191,19 @@ class Rolling:
                 check_log(log, one.sent, one.seen, one.plans)
                 marks = self.stack.workspace(one.session_id) / "marks"
                 left = marks.read_text().split() if marks.exists() else []
-                counts += check_commands(log, left, one.plans)
+                try:
+                    counts += check_commands(log, left, one.plans)
+                except AssertionError as error:
+                    error.add_note(self._around(one.session_id))
+                    raise
         return counts
+
+    def _around(self, session_id: str) -> str:
+        """What there is to see of a session's sandbox."""
+        volume = self.stack.workspace(session_id).parent
+        lines = [f"{one} {one.lstat()}" for one in (volume, *volume.rglob("*"))]
+        log = self.stack.log("hands")
+        return "\n".join(lines + [f"{one}" for one in log if one.get("session_id") == session_id])
 
     async def run(self, names: Sequence[str]) -> None:
         """Restarts each of the named processes while all sessions are at work."""

@@ -231,11 +231,11 @@ def check_commands(log: list[Any], left: list[str], plans: list[Plan]) -> Counte
         mark, shown = calls[result.tool_use_id], result.content[0].text
         if result.is_error:
             assert "unknown" in shown, shown
-            assert ran[mark] <= 1
+            assert ran[mark] <= 1, (mark, ran, shown)
             unknown += 1
         else:
-            assert ran[mark] == 1, mark
-            assert shown.startswith(f"{mark} ran")
+            assert shown.startswith(f"{mark} ran"), (mark, ran, shown)
+            assert ran[mark] == 1, (mark, ran, shown)
     assert set(ran) <= set(marks)
     closed = sum(e.type == "span.model_request_end" and bool(e.is_error) for e in log)
     return Counter(commands=len(calls), unknown=unknown, closed_requests=closed)
