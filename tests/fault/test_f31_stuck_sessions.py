@@ -25,6 +25,7 @@ SESSIONS = int(share(8, least=4))
 LONG = 20.0
 """Seconds without an event that no session may stand still in a storm."""
 SHORT = 2.0
+AT_REST = "session.status_idle"
 PARTS = ("registry", "session-1", "hands", "vault_proxy", "brain-1", "brain-2", "gateway-1")
 ASKING = {**TOOLSET, "default_config": {"permission_policy": {"type": "always_ask"}}}
 
@@ -40,7 +41,7 @@ def test_storm_of_kills_loses_nothing_runs_nothing_twice_and_leaves_no_session_s
                 stack, [new_session(client).id for _ in range(SESSIONS)], seconds=_seconds()
             )
             assert storm.rage() >= 5
-            stack.wait_ready(15)
+            stack.wait_ready()
             logs = {session: log_at_rest(client, session) for session in storm.sessions}
         told = _told(tmp_path / "logs" / "session.log")
         assert told == [], _dump(told, logs)
@@ -76,10 +77,17 @@ class Watched:
         lines = self.stack.log("session-1", event=event)
         return [line for line in lines if line["session_id"] == session_id]
 
-    def wait_told(self, session_id: str, event: str = "session_stuck") -> dict[str, Any]:
-        self.stack.wait_for(lambda: self.told(session_id, event), event, deadline=30)
-        [line] = self.told(session_id, event)
-        return line
+    def wait_told(
+        self, session_id: str, event: str = "session_stuck", **what: str
+    ) -> dict[str, Any]:
+        """The last that was told of it. On a busy machine it may have stood still before."""
+
+        def last() -> list[dict[str, Any]]:
+            told = self.told(session_id, event)
+            return [line for line in told if what.items() <= line.items()][-1:]
+
+        self.stack.wait_for(last, f"{event} {what}")
+        return last()[0]
 
     def metric(self, name: str) -> float:
         text = httpx2.get(f"http://127.0.0.1:{self._port}/metrics").text
@@ -127,8 +135,7 @@ def test_session_of_a_brain_that_stands_still_is_told_of_while_its_lease_is_aliv
         gate.wait_reached()
         holder = watched.told(session.id, "lease_opened")[-1]["holder"]
         stack.pause(holder)
-        line = watched.wait_told(session.id)
-        assert (line["holder"], line["waits_for"]) == (holder, "the model")
+        line = watched.wait_told(session.id, holder=holder, waits_for="the model")
         assert line["last_event"] == "span.model_request_start"
         assert line["seconds"] >= SHORT
         stack.wait_for(lambda: watched.metric("stuck") == 1, "the count of it")
@@ -158,5 +165,6 @@ def test_session_without_a_brain_is_told_of_and_those_at_rest_are_not(watched: W
         assert texts(log, "agent.message") == ["after all"]
         watched.wait_told(stuck.id, "session_no_longer_stuck")
         stack.wait_for(lambda: watched.metric("stuck") == 0, "the count of it")
-        assert not watched.told(idle.id)
-        assert not watched.told(asking.id)
+        # While they were at work they may have stood still, on a busy machine.
+        told = [*watched.told(idle.id), *watched.told(asking.id)]
+        assert [line for line in told if line["last_event"] == AT_REST] == []
