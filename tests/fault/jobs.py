@@ -11,7 +11,7 @@ from tests.doubles.messages_wire import Request
 from tests.e2e.driving import history, send, texts
 from tests.e2e.workers import Desk
 
-CALL_SECONDS: Final = 0.4
+_CALL_SECONDS: Final = 0.4
 
 
 class Jobs:
@@ -38,6 +38,12 @@ class Jobs:
     def check(self) -> int:
         """Holds every log against what its job was; answers how many calls were run again."""
         return sum(self._check(job, session_id) for job, session_id in self._sessions.items())
+
+    def is_at_a_call(self, job: str) -> bool:
+        """Whether a call of a job has begun that has no result."""
+        events = self._desk.client.beta.sessions.events
+        results = list(events.list(self._sessions[job], types=["user.tool_result"]))
+        return len(results) < len(self._marks(job))
 
     def no_work_is_left(self) -> bool:
         """Whether the environment's queue knows that it is all done."""
@@ -67,11 +73,15 @@ class Jobs:
         for result in results:
             number = calls[result.tool_use_id].input["command"].rpartition(".")[2]
             assert result.content[0].text.strip() == f"did {job}.{number}"
-        marks = Counter((self._desk.folder / "work" / f"ran-{job}").read_text().split()[::2])
+        marks = self._marks(job)
         assert marks.keys() == {str(number) for number in range(2 * self._rounds)}
         return marks.total() - len(marks)
+
+    def _marks(self, job: str) -> Counter[str]:
+        """How often each call of a job was begun."""
+        return Counter((self._desk.folder / "work" / f"ran-{job}").read_text().split()[::2])
 
 
 def _command(job: str, number: int) -> str:
     """What a call does: it leaves a mark, takes its time, and says which it was."""
-    return f"echo {number} $PPID >> ran-{job}; sleep {CALL_SECONDS}; echo did {job}.{number}"
+    return f"echo {number} $PPID >> ran-{job}; sleep {_CALL_SECONDS}; echo did {job}.{number}"

@@ -22,7 +22,7 @@ from tests.e2e.driving import send, texts
 from tests.e2e.forked import Forked
 from tests.e2e.stack import Stack, running_stack
 from tests.e2e.workers import Desk, desk
-from tests.fault.jobs import CALL_SECONDS, Jobs
+from tests.fault.jobs import Jobs
 
 LEASE_SECONDS: Final = 4
 WHOLE: Final = share(1) >= 1
@@ -54,8 +54,8 @@ class Spree:
     Every other one in the midst of a call; the rest just so, whatever they are about.
     """
 
-    def __init__(self, bench: Desk, workers: int, kills: int, seed: int) -> None:
-        self._bench = bench
+    def __init__(self, bench: Desk, jobs: Jobs, workers: int, kills: int, seed: int) -> None:
+        self._bench, self._jobs = bench, jobs
         self._random = random.Random(seed)  # noqa: S311
         self._workers = {one.pid: one for one in (bench.worker() for _ in range(workers))}
         self._left, self._next = kills, time.monotonic() + 1
@@ -77,12 +77,18 @@ class Spree:
         self._next = now + self._random.uniform(0.2, 1.2)
 
     def _at_a_call(self) -> int:
-        """The worker that was the last to begin a call; 0 if none has begun one just now."""
+        """The worker that was the last to begin a call, stopped; 0 if it has done that one."""
         marks = list((self._bench.folder / "work").glob("ran-*"))
         newest = max(marks, key=lambda path: path.stat().st_mtime, default=None)
-        if newest is None or newest.stat().st_mtime < time.time() - CALL_SECONDS / 2:
+        if newest is None:
             return 0
-        return int(newest.read_text().split()[-1])
+        pid = int(newest.read_text().split()[-1])
+        if pid in self._workers:
+            os.kill(pid, signal.SIGSTOP)
+            if self._jobs.is_at_a_call(newest.name.removeprefix("ran-")):
+                return pid
+            os.kill(pid, signal.SIGCONT)
+        return 0
 
 
 def kill(worker: Forked) -> None:
@@ -95,7 +101,7 @@ def test_sessions_end_well_whichever_workers_are_killed(bench: Desk) -> None:
     jobs = Jobs(bench, SESSIONS, ROUNDS)
     started = time.monotonic()
     jobs.begin()
-    spree = Spree(bench, WORKERS, KILLS, seed=SESSIONS)
+    spree = Spree(bench, jobs, WORKERS, KILLS, seed=SESSIONS)
 
     def finished() -> bool:
         spree.strike()
