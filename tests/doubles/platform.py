@@ -39,6 +39,7 @@ from tests.doubles.platform_keys import StoredApiKeys
 from tests.doubles.platform_operations import Operations
 from tests.doubles.platform_plain import Plain
 from tests.doubles.platform_workers import EnvironmentKeys, Works
+from tests.doubles.ports import free_port
 from tests.doubles.standing import PromptExit
 
 if TYPE_CHECKING:
@@ -321,7 +322,9 @@ class Platform:
         self._servers: dict[str, GrpcServer] = {}
 
     async def start(self, process: str) -> None:
-        server = GrpcServer(self.addresses.get(process, "127.0.0.1:0"), TOKEN)
+        # Nobody's outgoing connection may take the port while the process is stopped.
+        address = self.addresses.get(process) or f"127.0.0.1:{free_port()}"
+        server = GrpcServer(address, TOKEN)
         if process == "registry":
             server.add(agent_service_pb2_grpc.add_AgentServiceServicer_to_server, self.agents)
             server.add(

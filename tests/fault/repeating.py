@@ -41,7 +41,7 @@ class Ground:
     @property
     def observer(self) -> Anthropic:
         """A client that no proxy is in the way of."""
-        return self.fleet.client("gateway-2")
+        return self.fleet.client("gateway-2", max_retries=_RETRIES)
 
     def new_session(self, **options: Any) -> str:
         """A session, made where nothing gets lost."""

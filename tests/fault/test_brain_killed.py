@@ -6,6 +6,7 @@ import json
 import time
 
 from tests.doubles.messages_api import Gate, ToolUse, text, tools
+from tests.doubles.soak import share
 from tests.e2e.driving import new_session, run_turn, send, texts
 from tests.e2e.stack import Stack
 
@@ -97,20 +98,21 @@ def test_brain_killed_after_the_session_service_is_followed_long_before_its_leas
         gate.wait_reached()
         brain = stack.holder(session.id)
         stack.kill("session")
-        stack.wait_for(lambda: openings(stack, session.id) == 2, "the lease to be taken up again")
+        stack.wait_for(
+            lambda: told(stack, session.id, "lease_opened") == 2, "the lease to be taken up again"
+        )
         stack.kill(brain)
         killed = time.monotonic()
         log = stack.until_idle(client, session.id)
         gate.release()
     assert texts(log, "agent.message") == ["by the next"]
+    assert told(stack, session.id, "lease_expired") == 0
     # A quarter of a second where nothing else goes on; its lease lives for ten.
-    assert time.monotonic() - killed < 5
+    assert time.monotonic() - killed < (5 if share(1) >= 1 else 30)
 
 
-def openings(stack: Stack, session_id: str) -> int:
-    """How often the session's lease was taken, or taken up again."""
+def told(stack: Stack, session_id: str, event: str) -> int:
+    """How often the session service says so of the session."""
     lines = (stack.data / "logs" / "session.log").read_text().splitlines()
-    told = [json.loads(line) for line in lines if line.startswith("{")]
-    return sum(
-        line["event"] == "lease_opened" and line["session_id"] == session_id for line in told
-    )
+    said = [json.loads(line) for line in lines if line.startswith("{")]
+    return sum(line["event"] == event and line["session_id"] == session_id for line in said)

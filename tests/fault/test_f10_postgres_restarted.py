@@ -29,7 +29,7 @@ BETWEEN = (0.5, 3.0)
 LEAST_RESTARTS = int(share(12, least=3))
 OWNERS = ("registry", "session", "hands")
 """Services with a database."""
-BACK_WITHIN = 10.0
+BACK_WITHIN = 10.0 if share(1) >= 1 else 40.0
 
 
 async def lived(clients: Crowd, template: dict[str, str], name: str, until: float) -> None:
@@ -112,7 +112,7 @@ def test_services_killed_while_the_server_is_down_come_back_with_it(
         try:
             for service in OWNERS:
                 stack.kill(service)  # whose successors find no database
-            assert httpx2.get(f"{stack.url}/healthz").status_code == 200
+            assert httpx2.get(f"{stack.url}/healthz", timeout=30).status_code == 200
             stack.wait_for(lambda: not_ready(stack), "readiness to end")
             with pytest.raises(anthropic.InternalServerError) as caught:
                 client.beta.sessions.retrieve(session.id)
@@ -128,4 +128,4 @@ def test_services_killed_while_the_server_is_down_come_back_with_it(
 
 
 def not_ready(stack: Stack) -> bool:
-    return httpx2.get(f"{stack.url}/readyz", timeout=5).status_code == 503
+    return httpx2.get(f"{stack.url}/readyz", timeout=30).status_code == 503

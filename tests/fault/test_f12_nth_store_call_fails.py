@@ -45,7 +45,7 @@ from tests.doubles.session_events import message
 from tests.doubles.session_stack import TOKEN, refusal, running_service
 from tests.doubles.session_world import WORKSPACE, kinds
 
-DEADLINE = 20.0  # s, for a turn to come to rest; a lease that runs out is noticed within it
+DEADLINE = 60.0  # s, for a turn to come to rest; a lease that runs out is noticed within it
 TURN = [
     "user_message",
     "agent_tool_use",

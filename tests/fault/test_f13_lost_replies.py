@@ -151,7 +151,8 @@ def test_an_attempt_that_its_repetition_overtook_has_no_second_effect(
     ground.fleet.wait_for(
         lambda: len(answered_by(ground, "gateway-1")) > before, "the end of the first attempt"
     )
-    assert answered_by(ground, "gateway-1")[-1]["status"] == 200
+    # Unless its connection, on which nothing went for long, was given up meanwhile.
+    assert answered_by(ground, "gateway-1")[-1]["status"] in {200, 503}
     assert effect.done() == made
 
 

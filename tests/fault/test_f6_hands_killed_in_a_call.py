@@ -58,7 +58,7 @@ def test_hands_killed_in_a_call_give_an_error_and_the_next_call_a_fresh_sandbox(
 ) -> None:
     stack = own_stack
     check(killed(stack, lambda: stack.kill("hands")))
-    assert not stack.host_processes("sleep 607")
+    stack.wait_for(lambda: not stack.host_processes("sleep 607"), "its death")
 
 
 def test_sandbox_killed_in_a_call_gives_an_error_and_the_next_call_a_fresh_one(
@@ -79,7 +79,7 @@ def test_sandbox_killed_in_a_call_gives_an_error_and_the_next_call_a_fresh_one(
 
     check(killed(stack, kill))
     assert stack.pid("hands") == before
-    assert not stack.host_processes("sleep 607")
+    stack.wait_for(lambda: not stack.host_processes("sleep 607"), "its death")
 
 
 async def test_first_process_of_a_sandbox_killed_from_outside(

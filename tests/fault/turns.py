@@ -18,7 +18,7 @@ from tests.e2e.stack import Stack
 _IDS = re.compile(r"\b(sevt|sesn|sthr|agent|env|sbx|toolu|msg)_[0-9A-Za-z]+")
 _TIMES = frozenset({"processed_at", "created_at", "active_seconds", "duration_seconds"})
 _LARGE = Usage(input_tokens=990_000)
-_DEADLINE = 30.0
+_DEADLINE = 60.0
 
 
 def marked(name: str, more: str = "") -> str:
