@@ -108,6 +108,11 @@ class Spree:
     finished: int = 0
     seconds: float = 0.0
 
+    @property
+    def is_enough(self) -> bool:
+        """Whether as many brains were killed as it takes to show anything."""
+        return self.deaths.killed > self.turns / 20
+
     async def run(self, client: Anthropic) -> None:
         """Does all turns; fails when one takes longer than a minute."""
         self.sessions = [(await asyncio.to_thread(new_session, client)).id for _ in range(SESSIONS)]
@@ -123,9 +128,8 @@ class Spree:
 
     async def _work(self, http: AsyncAnthropic, session: str, place: int, count: int) -> None:
         chance = random.Random(f"{self.seed}/{place}")  # noqa: S311 - as above
-        plans = self.plans[session] = [plan(self.seed, place, one) for one in range(count)]
         sent, seen = self.sent.setdefault(session, []), self.seen.setdefault(session, [])
-        waiting: Iterator[Plan] = iter(plans)
+        waiting = self._planned(session, place, count)
         async with await http.beta.sessions.events.stream(session) as events:
             following = aiter(events)
             while (one := next(waiting, None)) is not None:
@@ -140,6 +144,13 @@ class Spree:
                 async with asyncio.timeout(_TURN_SECONDS * len(batch)):
                     await self._until_idle(following, sent[-1], seen)
                 self.finished += len(batch)
+
+    def _planned(self, session: str, place: int, count: int) -> Iterator[Plan]:
+        """A session's turns: so many, and more for as long as too few brains have died."""
+        plans = self.plans[session] = []
+        while len(plans) < count or not self.is_enough:
+            plans.append(plan(self.seed, place, len(plans)))
+            yield plans[-1]
 
     @staticmethod
     async def _until_idle(events: Any, last: str, seen: list[str]) -> None:
@@ -158,9 +169,9 @@ class Spree:
             stopped, name = stopping.create_task(asyncio.sleep(0)), ""
             while True:
                 await self._some_turns(chance)
-                kind, target = chance.random(), chance.choice(self.brains)
-                if not stopped.done() and target == name:
-                    continue  # it is to go on once its lease has run out
+                # One that is stopped is to go on once its lease has run out.
+                others = [one for one in self.brains if stopped.done() or one != name]
+                kind, target = chance.random(), chance.choice(others)
                 if kind < _STOPPED:
                     if stopped.done():
                         stopped, name = stopping.create_task(self._stop(target)), target
@@ -169,7 +180,9 @@ class Spree:
                 elif kind < _STOPPED + _HANDS + _SESSION:
                     self.deaths.session += self._signal("session", signal.SIGKILL) is not None
                 else:
-                    self.deaths.killed += self._signal(target, signal.SIGKILL) is not None
+                    while self._signal(target, signal.SIGKILL) is None:  # noqa: ASYNC110
+                        await asyncio.sleep(0.02)
+                    self.deaths.killed += 1
 
     async def _some_turns(self, chance: random.Random) -> None:
         """Waits for a while that holds a few turns, however slow the machine is.
