@@ -146,7 +146,7 @@ class Rig:
     async def wake(self, session: FakeSession, brain: BrainPool | None = None) -> int:
         """Has a brain work on a session until it needs none."""
         pool = brain or await self.brain()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await pool.wake(session.session.id)
 
 
