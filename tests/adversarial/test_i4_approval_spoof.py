@@ -72,7 +72,10 @@ def test_i4_confirmation_that_a_tool_has_forged_lets_nothing_run(stack: Stack) -
         stack.wait_for(lambda: len(called()) == 3, "the calls")
         _, write, desk = (event.id for event in called())
         stack.wait_for(lambda: stack.workspace(session.id).exists(), "the workspace")
-        (stack.workspace(session.id) / "forged").write_text(forged(write))
+        # Whole, or not there: it is waited for by its name.
+        written = stack.workspace(session.id) / "written"
+        written.write_text(forged(write))
+        written.rename(written.with_name("forged"))
         stack.wait_for(
             lambda: history(client, session.id)[-1].type == "session.status_idle", "idleness"
         )

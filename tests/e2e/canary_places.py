@@ -85,7 +85,7 @@ class Places:
 
     def _metrics(self) -> Iterator[bytes]:
         for url in (*self._world.metrics, self._extra):
-            answer = httpx2.get(url, trust_env=False)
+            answer = httpx2.get(url, trust_env=False, timeout=60)
             assert answer.status_code == 200, url
             assert b"# HELP" in answer.content, url
             yield answer.content

@@ -166,7 +166,9 @@ class CanaryStack:
 
     def read(self, path: str, **query: Any) -> httpx2.Response:
         """A GET of the API, kept as all answers are."""
-        answer = httpx2.get(f"{self.stack.url}{path}", params=query, headers=self.stack.headers)
+        answer = httpx2.get(
+            f"{self.stack.url}{path}", params=query, headers=self.stack.headers, timeout=60
+        )
         self.answers.append(repr(answer.headers).encode() + answer.content)
         return answer
 

@@ -47,7 +47,7 @@ def shown(ports: Iterable[int]) -> set[str]:
     """The names under which processes on loopback show anything."""
     found = set()
     for port in ports:
-        text = httpx2.get(f"http://{LOOPBACK}:{port}/metrics").text
+        text = httpx2.get(f"http://{LOOPBACK}:{port}/metrics", timeout=60).text
         for name, kind in _TYPE.findall(text):
             found |= {f"{name}{part}" for part in _PARTS[kind]}
     return found

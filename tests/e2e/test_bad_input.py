@@ -112,7 +112,7 @@ def test_mixed_batch_with_one_bad_event_stores_none_of_it(stack: Stack) -> None:
     ],
 )
 def test_unknown_id_is_404_in_the_envelope(stack: Stack, path: str) -> None:
-    answer = httpx2.get(stack.url + path, headers=stack.headers)
+    answer = httpx2.get(stack.url + path, headers=stack.headers, timeout=60)
     assert answer.status_code == 404
     assert answer.json()["error"]["type"] == "not_found_error"
     assert answer.headers["request-id"].startswith("req_")
@@ -187,7 +187,7 @@ def test_archived_session_takes_nothing_and_stays_readable(stack: Stack) -> None
 def test_headers_are_judged_before_anything_else(
     stack: Stack, headers: dict[str, str], status: int, kind: str
 ) -> None:
-    answer = httpx2.get(f"{stack.url}/v1/agents", headers={**stack.headers, **headers})
+    answer = httpx2.get(f"{stack.url}/v1/agents", headers={**stack.headers, **headers}, timeout=60)
     assert (answer.status_code, answer.json()["error"]["type"]) == (status, kind)
     assert answer.headers["request-id"]
 
@@ -197,10 +197,13 @@ def test_key_is_taken_as_bearer_too(stack: Stack) -> None:
         "authorization": f"Bearer {stack.key}",
         "anthropic-beta": stack.headers["anthropic-beta"],
     }
-    assert httpx2.get(f"{stack.url}/v1/agents?beta=true", headers=headers).status_code == 200
+    assert (
+        httpx2.get(f"{stack.url}/v1/agents?beta=true", headers=headers, timeout=60).status_code
+        == 200
+    )
 
 
 def test_unknown_query_parameter_is_refused(stack: Stack) -> None:
-    answer = httpx2.get(f"{stack.url}/v1/agents?colour=red", headers=stack.headers)
+    answer = httpx2.get(f"{stack.url}/v1/agents?colour=red", headers=stack.headers, timeout=60)
     assert answer.status_code == 400
     assert "colour" in answer.json()["error"]["message"]

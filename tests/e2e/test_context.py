@@ -64,7 +64,9 @@ def test_full_window_is_summarised_and_the_log_stays_whole(stack: Stack) -> None
         log = history(client, session.id)
         assert texts(log, "user.message") == ["the first question", "the second question"]
         assert texts(log, "agent.message") == ["the first answer", "the second answer"]
-    raw = httpx2.get(f"{stack.url}/v1/sessions/{session.id}/events", headers=stack.headers).text
+    raw = httpx2.get(
+        f"{stack.url}/v1/sessions/{session.id}/events", headers=stack.headers, timeout=60
+    ).text
     assert "secret" not in raw
     last = stack.model.requests[-1].body["messages"]
     assert last[0]["content"][0]["text"].endswith("A secret summary.")
@@ -138,6 +140,6 @@ def test_name_of_the_tool_that_looks_back_is_reserved(stack: Stack) -> None:
     schema = {"type": "object"}
     custom = {"type": "custom", "name": "session_history", "description": "x"}
     body = {"name": "a", "model": MODEL, "tools": [TOOLSET, custom | {"input_schema": schema}]}
-    answer = httpx2.post(f"{stack.url}/v1/agents", headers=stack.headers, json=body)
+    answer = httpx2.post(f"{stack.url}/v1/agents", headers=stack.headers, json=body, timeout=60)
     assert answer.status_code == 400
     assert "tools.1.name: 'session_history' is reserved" in answer.json()["error"]["message"]

@@ -76,7 +76,7 @@ def _trail(stack: Stack, session_id: str) -> list[dict[str, Any]]:
 
 
 def _read(stack: Stack, path: str, **query: Any) -> httpx2.Response:
-    return httpx2.get(f"{stack.url}{path}", params=query, headers=stack.headers)
+    return httpx2.get(f"{stack.url}{path}", params=query, headers=stack.headers, timeout=60)
 
 
 def test_a_program_uses_a_credential_that_it_never_sees(stack: Stack, echo: EchoServer) -> None:

@@ -40,7 +40,7 @@ def key_from_the_command_line(stack: Stack, environment_id: str) -> str:
 
 def new_key(stack: Stack, environment_id: str) -> dict[str, Any]:
     path = f"{stack.url}/v1/environments/{environment_id}/keys"
-    made: dict[str, Any] = httpx2.post(path, json={}, headers=stack.headers).json()
+    made: dict[str, Any] = httpx2.post(path, json={}, headers=stack.headers, timeout=60).json()
     return made
 
 
@@ -55,10 +55,22 @@ def as_worker(stack: Stack, key: str) -> Anthropic:
     return stack.client(max_retries=0).copy(auth_token=key)
 
 
-def poll(worker: Anthropic, environment_id: str) -> Any:
-    work = worker.beta.environments.work.poll(environment_id, block_ms=999)
-    assert work is not None
-    return work
+def poll(stack: Stack, worker: Anthropic, environment_id: str) -> Any:
+    found: list[Any] = []
+
+    def there() -> bool:
+        work = worker.beta.environments.work.poll(environment_id, block_ms=999)
+        found[:] = [] if work is None else [work]
+        return bool(found)
+
+    stack.wait_for(there, "work")
+    return found[0]
+
+
+def ended(client: Anthropic, session_id: str) -> bool:
+    """Whether the turn is over: a session that waits for its worker is idle, too."""
+    last = history(client, session_id)[-1]
+    return last.type == "session.status_idle" and last.stop_reason.type == "end_turn"
 
 
 def from_the_page(folder: Path) -> list[Path]:
@@ -175,7 +187,7 @@ def test_a_work_items_token_opens_its_session_until_the_item_has_stopped(
     session, other = new_session(client, self_hosted=True), new_session(client, self_hosted=True)
     send(client, session.id, "work")
     worker = as_worker(stack, new_key(stack, session.environment_id)["key"])
-    work = poll(worker, session.environment_id)
+    work = poll(stack, worker, session.environment_id)
     assert work.data.id == session.id
     padded = work.secret + "=" * (-len(work.secret) % 4)
     token = json.loads(base64.urlsafe_b64decode(padded))["sessions_token"]
@@ -194,8 +206,10 @@ def test_a_work_items_token_opens_its_session_until_the_item_has_stopped(
     with pytest.raises(PermissionDeniedError):
         held.beta.sessions.events.send(session.id, events=[{"type": "user.interrupt"}])
 
+    # The work may be there before the message was taken, which the interrupt is to end.
+    stack.wait_for(lambda: history(client, session.id, types=["agent.tool_use"]), "the call")
     client.beta.sessions.events.send(session.id, events=[{"type": "user.interrupt"}])
-    stack.until_idle(client, session.id, answers=0)
+    stack.wait_for(lambda: ended(client, session.id), "the end of the turn")
     client.beta.environments.work.stop(work.id, environment_id=work.environment_id, force=True)
     with pytest.raises(AuthenticationError):
         held.beta.sessions.retrieve(session.id)
@@ -207,7 +221,7 @@ def test_a_revoked_key_opens_nothing_from_that_moment_on(stack: Stack, client: A
     worker = as_worker(stack, made["key"])
     assert worker.beta.environments.work.poll(session.environment_id) is None
     path = f"{stack.url}/v1/environments/{session.environment_id}/keys/{made['id']}"
-    assert httpx2.delete(path, headers=stack.headers).json()["revoked_at"]
+    assert httpx2.delete(path, headers=stack.headers, timeout=60).json()["revoked_at"]
     with pytest.raises(AuthenticationError) as refused:
         worker.beta.environments.work.poll(session.environment_id)
     assert made["key"] not in str(refused.value)
@@ -226,5 +240,4 @@ def test_no_file_of_the_installation_has_a_key(stack: Stack, client: Anthropic) 
     with pytest.raises(AuthenticationError):
         as_worker(stack, f"{key}x").beta.sessions.retrieve(session.id)
     secret = key.removeprefix("drover_env_").encode()
-    files = [path for path in stack.data.rglob("*") if path.is_file()]
-    assert [path.name for path in files if secret in path.read_bytes()] == []
+    assert stack.files_with(secret) == []

@@ -68,7 +68,7 @@ def test_what_is_no_upload_is_refused_with_a_reason(stack: Stack, client: Anthro
         {"files": {"file": ("x" * 256, b"x")}},
         {"files": {"file": ("a.txt", b"x")}, "data": {"surprise": "1"}},
     ):
-        answer = httpx2.post(url, headers=headers, **given)  # type: ignore[arg-type]
+        answer = httpx2.post(url, headers=headers, **given, timeout=60)  # type: ignore[arg-type]
         assert answer.status_code == 400, (given, answer.text)
         assert answer.json()["error"]["type"] == "invalid_request_error"
     assert [file.id for file in client.beta.files.list()] == before

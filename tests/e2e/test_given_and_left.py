@@ -58,7 +58,7 @@ def outputs(client: Anthropic, session_id: str, *names: str) -> dict[str, Any]:
         found.update({file.filename: file for file in listed if file.downloadable})
         return found.keys() >= {*names}
 
-    wait_for(left, "what the session has left", 20)
+    wait_for(left, "what the session has left", 60)
     return found
 
 

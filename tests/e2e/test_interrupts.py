@@ -21,7 +21,7 @@ DESK: dict[str, Any] = {
     "input_schema": {"type": "object", "properties": {}},
 }
 INTERRUPTED = "Tool execution was interrupted before completion. Please retry."
-DEAD_SECONDS = 1.0 if soak.share(1) >= 1 else 4.0
+DEAD_SECONDS = 1.0 if soak.share(1) >= 1 else 30.0
 """More where other tests take the processor as well."""
 
 

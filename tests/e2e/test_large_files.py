@@ -95,4 +95,5 @@ def test_a_large_file_goes_in_and_out_without_being_held_in_memory(stack: Stack)
             grown = status(stack, service, "VmHWM") - before[service]
             assert grown <= GROWTH, f"{service} has grown by {grown / MIB:.0f} MiB"
         client.beta.sessions.delete(session.id)
+        stack.wait_for(lambda: not published(), "the end of the session's files")
         client.beta.files.delete(uploaded.id)

@@ -134,7 +134,7 @@ def test_one_of_the_two_beta_headers_opens_memory_and_both_do_not(
     url = f"{stack.url}/v1/memory_stores/{store.id}"
     given = [MEMORY_BETA, stack.headers["anthropic-beta"]]
     statuses = [
-        httpx2.get(url, headers={"x-api-key": KEY, **headers}).status_code
+        httpx2.get(url, headers={"x-api-key": KEY, **headers}, timeout=60).status_code
         for headers in (
             {"anthropic-beta": given[0]},
             {"anthropic-beta": given[1]},

@@ -56,15 +56,6 @@ def results(events: list[Any]) -> list[Any]:
     return [event for event in events if event.type == "agent.tool_result"]
 
 
-def held(stack: Stack, *forms: bytes) -> list[str]:
-    """Files of the stack that hold one of these."""
-    return [
-        str(path)
-        for path in stack.data.rglob("*")
-        if path.is_file() and any(form in path.read_bytes() for form in forms)
-    ]
-
-
 def test_agent_works_in_a_repository_whose_token_nobody_can_find(
     git_stack: Stack, server: GitServer
 ) -> None:
@@ -108,7 +99,9 @@ def test_agent_works_in_a_repository_whose_token_nobody_can_find(
         listed = list(client.beta.sessions.resources.list(session.id))
         assert [one.id for one in listed if one.type == "github_repository"] == [mounted.id]
         read = client.beta.sessions.resources.retrieve(mounted.id, session_id=session.id)
-        raw = httpx2.get(f"{git_stack.url}/v1/sessions/{session.id}", headers=git_stack.headers)
+        raw = httpx2.get(
+            f"{git_stack.url}/v1/sessions/{session.id}", headers=git_stack.headers, timeout=60
+        )
         for shown in (session, changed, listed, read, history(client, session.id), raw.text):
             assert "ghp_" not in str(shown)
         with pytest.raises(anthropic.BadRequestError):
@@ -117,13 +110,14 @@ def test_agent_works_in_a_repository_whose_token_nobody_can_find(
             client.beta.sessions.resources.add(session.id, type="file", file_id="file_1")
 
         basic = base64.b64encode(f"x-access-token:{TOKEN}".encode()).rstrip(b"=")
-        assert held(git_stack, TOKEN.encode(), NEWER.encode(), basic) == []
+        assert git_stack.files_with(TOKEN.encode(), NEWER.encode(), basic) == []
 
         client.beta.sessions.archive(session.id)
         trail = httpx2.get(
             f"{git_stack.url}/v1/vault_audit",
             params={"session_id": session.id, "limit": 100},
             headers=git_stack.headers,
+            timeout=60,
         ).json()["data"]
         assert {entry["verdict"] for entry in trail if entry["kind"] == "git"} == {"allowed"}
         assert "denied" in {entry["verdict"] for entry in trail if entry["kind"] == "egress"}

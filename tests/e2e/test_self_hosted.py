@@ -135,8 +135,13 @@ def test_an_interrupt_of_a_session_that_is_stuck_queues_its_work_again(bench: De
     # While a call is open it goes back to the queue, and waits for who comes.
     assert states(bench) == ["queued"]
     bench.client.beta.sessions.events.send(session.id, events=[{"type": "user.interrupt"}])
-    log = bench.stack.until_idle(bench.client, session.id, answers=0)
-    assert log[-1].stop_reason.type == "end_turn"
+
+    def over() -> bool:
+        # It is idle until then as well, and waits for the worker.
+        last = history(bench.client, session.id)[-1]
+        return bool(last.type == "session.status_idle" and last.stop_reason.type == "end_turn")
+
+    bench.stack.wait_for(over, "the end of the turn")
     bench.client.beta.environments.work.stop(item["id"], **path, force=True)
     assert states(bench) == ["stopped"]
     bench.client.beta.sessions.events.send(session.id, events=[{"type": "user.interrupt"}])

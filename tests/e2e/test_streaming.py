@@ -81,7 +81,7 @@ def test_unknown_position_is_refused_before_the_stream_begins(stack: Stack, wher
         headers["Last-Event-ID"] = "sevt_unknown"
     else:
         url += "?after=sevt_unknown"
-    answer = httpx2.get(url, headers=headers)
+    answer = httpx2.get(url, headers=headers, timeout=60)
     assert answer.status_code == 400
     assert answer.json()["error"]["type"] == "invalid_request_error"
 

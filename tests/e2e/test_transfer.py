@@ -183,7 +183,7 @@ def test_session_that_waits_in_the_middle_of_its_work_is_not_imported(
 ) -> None:
     client = stack.client()
     session = new_session(client)
-    stack.model.script(tools(ToolUse("bash", {"command": "sleep 30"})), text("stopped"))
+    stack.model.script(tools(ToolUse("bash", {"command": "sleep 100"})), text("stopped"))
     send(client, session.id, "sleep")
     stack.wait_for(
         lambda: any(event.type == "agent.tool_use" for event in history(client, session.id)),

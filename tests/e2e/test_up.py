@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 NAMES = ["registry", "session", "vault_proxy", "hands", "brain-1", "brain-2", "gateway"]
 SECRETS = {"ANTHROPIC_API_KEY": "sk-ant-hidden", "DROVER_API_KEY": "drv_hidden"}
-DEADLINE = 20.0
+DEADLINE = 60.0
 _LAUNCH_AND_WAIT = """
 import pathlib, signal, sys
 from cli.launched import LaunchedStack
@@ -74,7 +74,7 @@ def test_one_ready_line_names_the_url_and_the_key(up: LaunchedStack) -> None:
 
 
 def test_stack_is_ready_when_it_says_so(up: LaunchedStack) -> None:
-    assert httpx2.get(f"{up.target.url}/readyz").status_code == 200
+    assert httpx2.get(f"{up.target.url}/readyz", timeout=60).status_code == 200
 
 
 def test_secrets_are_on_no_command_line_and_only_where_they_are_needed(up: LaunchedStack) -> None:
@@ -107,7 +107,7 @@ def test_second_stack_over_the_same_directory_is_refused(up: LaunchedStack) -> N
     )
     assert refused.returncode == 1
     assert f"is in use by a running stack (pid {up.pid})" in refused.stderr
-    assert httpx2.get(f"{up.target.url}/readyz").status_code == 200
+    assert httpx2.get(f"{up.target.url}/readyz", timeout=60).status_code == 200
 
 
 @pytest.mark.parametrize("name", ["registry", "gateway"])

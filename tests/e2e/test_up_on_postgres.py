@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.doubles.postgres import Cluster
 
-DEADLINE = 40.0
+DEADLINE = 60.0
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -304,10 +304,14 @@ def test_variables_are_refused_to_sessions_whose_workers_would_not_get_them(
 def test_repeated_creation_makes_one_credential(stack: Stack, vault: str) -> None:
     path = f"{stack.url}/v1/vaults/{vault}/credentials"
     headers = stack.headers | {"Idempotency-Key": f"once-{vault}"}
-    first, second = (httpx2.post(path, json={"auth": BEARER}, headers=headers) for _ in range(2))
+    first, second = (
+        httpx2.post(path, json={"auth": BEARER}, headers=headers, timeout=60) for _ in range(2)
+    )
     assert first.status_code == 200, first.text
     assert first.json() == second.json()
     assert second.headers["idempotent-replayed"] == "true"
-    changed = httpx2.post(path, json={"auth": BEARER | {"token": "other"}}, headers=headers)
+    changed = httpx2.post(
+        path, json={"auth": BEARER | {"token": "other"}}, headers=headers, timeout=60
+    )
     assert changed.status_code == 409
     assert CANARY not in changed.text + first.text
