@@ -68,7 +68,7 @@ def test_generated_client_runs_the_verbs(stack: Stack) -> None:
             assert [event.agent_message.content[0].text.text for event in got.data] == ["by grpc"]
             # Nothing is left to do: the brain looks, and says so.
             brain_service_pb2_grpc.BrainServiceStub(to_brain).Wake(
-                brain_service_pb2.WakeRequest(session_id=session.id), metadata=known, timeout=20
+                brain_service_pb2.WakeRequest(session_id=session.id), metadata=known, timeout=60
             )
     with channel(stack, "hands") as to_hands:
         hands = hands_service_pb2_grpc.HandsServiceStub(to_hands)
@@ -110,30 +110,35 @@ def test_no_internal_call_without_the_installations_secret(stack: Stack, service
         for metadata in ((), (("authorization", "Bearer wrong"),)):
             call = opened.unary_unary("/drover.any.v1.AnyService/Anything")
             with pytest.raises(grpc.RpcError) as refused:
-                call(b"", metadata=metadata, timeout=5)
+                call(b"", metadata=metadata, timeout=60)
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def grpcurl(
+def grpcurl(stack: Stack, service: str, *arguments: str, **more: Any) -> str:
+    """Runs the real grpcurl against a service."""
+    command = command_of(stack, service, *arguments, **more)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def command_of(
     stack: Stack,
     service: str,
     *arguments: str,
     body: Any = None,
     caller: str = "operator",
-) -> str:
-    """Runs the real grpcurl against a service."""
+) -> list[str | Path]:
+    """The command line of grpcurl."""
     binary = shutil.which("grpcurl", path=str(Path(sys.executable).parent)) or "grpcurl"
     data = [] if body is None else ["-d", json.dumps(body)]
     shown = stack.data / "run" / "tls" / caller
-    command = [
+    return [
         binary, "-cacert", shown / "ca.crt", "-cert", shown / "tls.crt", "-key", shown / "tls.key",
         "-authority", name_of(service.partition("-")[0]),
         "-H", f"authorization: Bearer {stack.token}",
         *data, stack.address(service), *arguments,
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_grpcurl_runs_the_verbs_by_reflection(stack: Stack) -> None:
@@ -172,17 +177,24 @@ def test_grpcurl_runs_the_verbs_by_reflection(stack: Stack) -> None:
         },
     )  # fmt: skip
     assert "42" in ran
-    followed = grpcurl(
+    follow = command_of(
         stack, "hands", "drover.hands.v1.HandsService/Follow", caller="brain",
         body={
             "call": {
                 "session_id": "grpcurl",
                 "call_id": "call_2",
                 "name": "bash",
-                "input": '{"command":"echo a; sleep 0.2; echo b"}',
+                "input": '{"command":"echo a; until [ -e go ]; do sleep 0.02; done; echo b"}',
             }
         },
     )  # fmt: skip
+    with subprocess.Popen(follow, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        followed = ""
+        while '"text": "a\\n"' not in followed and (line := process.stdout.readline()):
+            followed += line
+        (stack.workspace("grpcurl") / "go").touch()
+        followed += process.stdout.read()
     assert '"text": "a\\n"' in followed
     assert followed.index('"output"') < followed.index('"result"')
 
@@ -196,7 +208,7 @@ def test_wake_by_hand_processes_what_waits(stack: Stack) -> None:
             brain_service_pb2_grpc.BrainServiceStub(to_brain).Wake(
                 brain_service_pb2.WakeRequest(session_id=session.id),
                 metadata=identity(stack),
-                timeout=20,
+                timeout=60,
             )
         run_turn(client, session.id, "second")
         assert texts(history(client, session.id), "agent.message") == ["one", "two"]

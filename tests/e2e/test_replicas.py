@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -150,9 +151,9 @@ def test_a_replica_that_hangs_is_done_without_and_changes_nothing_once_it_goes_o
         replicas.pause(holder)
         try:
             gate.release()
-            replicas.until_idle(other, session.id, deadline=30)
+            replicas.until_idle(other, session.id)
             send(other, session.id, "two")
-            before = replicas.until_idle(one, session.id, answers=2, deadline=30)
+            before = replicas.until_idle(one, session.id, answers=2)
         finally:
             replicas.resume(holder)
         for reader in readers:
@@ -180,7 +181,7 @@ async def in_thread(fn: Callable[..., Any], *arguments: Any) -> Any:
 async def test_previews_reach_the_readers_of_either_replica(replicas: Replicas) -> None:
     whole = "The quick brown fox jumps over the lazy dog. " * 20
     gate = Gate()
-    replicas.model.script(text(whole, pieces=40).stall(gate, "content_block_start"))
+    replicas.model.script(text(whole, pieces=40).stall(gate), text("then that"))
     with clients(replicas) as (one, _):
         session = await in_thread(new_session, one)
         async with stubs(replicas) as of:
@@ -190,16 +191,29 @@ async def test_previews_reach_the_readers_of_either_replica(replicas: Replicas) 
                 await stream.initial_metadata()
             await in_thread(send, one, session.id, "go")
             await gate.reached()
+            _, holder = replicas.holder(session.id)
+            (other,) = {*SESSIONS} - {holder}
+            async with asyncio.timeout(DEADLINE):
+                # That the other would see previews is heard before what it says later.
+                later = pb.EmitEventsRequest(session_id=session.id)
+                later.events.add().user_message.content.add().text.text = "and then?"
+                sent = (await of[other].EmitEvents(later)).data[0].id
+                await _told(streams[holder], sent)
             gate.release()
             async with asyncio.timeout(DEADLINE):
                 shown = {name: await _shown(stream) for name, stream in streams.items()}
-    _, holder = replicas.holder(session.id)
-    assert {holder} < set(SESSIONS)
+        await in_thread(partial(replicas.until_idle, one, session.id, answers=2))
     for name, (began, deltas, final) in shown.items():
         assert began, name
         assert deltas, name
         assert whole.startswith("".join(deltas))
         assert final == whole
+
+
+async def _told(stream: Any, event_id: str) -> None:
+    """Reads until the event is told of."""
+    while not any(frame.event.id == event_id for frame in (await stream.read()).frames):
+        pass
 
 
 async def _shown(stream: Any) -> tuple[bool, list[str], str]:
