@@ -102,3 +102,9 @@ def test_nothing_that_the_description_allows_ends_in_a_5xx(stack: Stack) -> None
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
+    # What it has begun does not ask for what the next test has scripted.
+    with stack.client() as client:
+        stack.wait_for(
+            lambda: not list(client.beta.sessions.list(statuses=["running", "rescheduling"])),
+            "rest",
+        )
