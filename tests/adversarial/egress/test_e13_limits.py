@@ -218,7 +218,7 @@ async def test_names_that_are_slow_to_be_resolved_keep_no_other_session_waiting(
     world.open(ALLOWED, "other.example", port=server.port)
     world.sessions["grant-2"] = session(allowed=["other.example"])
     world.sessions["grant-2"].id = "sesn_2"
-    async with proxied(world), asyncio.timeout(10):
+    async with proxied(world), asyncio.timeout(30):
         asking = []
         for _ in range(12):
             sandbox = await world.sandbox()

@@ -78,6 +78,7 @@ def trail(world: World, session_id: str) -> list[dict[str, Any]]:
         f"{world.stack.url}/v1/vault_audit",
         params={"session_id": session_id, "limit": 100},
         headers=world.stack.headers,
+        timeout=60,
     )
     entries: list[dict[str, Any]] = answer.raise_for_status().json()["data"]
     return entries

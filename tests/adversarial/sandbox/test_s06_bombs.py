@@ -18,8 +18,11 @@ from services.hands.domain.limits import MIB
 from tests.doubles import soak
 from tests.doubles.hands_stack import HandsStack, Sandboxes, text
 
-SECONDS = 2.0 if soak.share(1) >= 1 else 4.0
+_ALONE = soak.share(1) >= 1
+SECONDS = 2.0 if _ALONE else 20.0
 """What a sandbox that fills the disk has: more where other tests take the processor as well."""
+SLICES = (0.05, 0.5) if _ALONE else (0.5, 20.0)
+"""Seconds that say nothing: of a call that is none of the slowest, and of one that is."""
 CALLS = int(soak.share(80, least=20))
 
 
@@ -29,7 +32,7 @@ async def test_fork_bomb_is_bounded_and_ends_with_its_deadline(hands: HandsStack
     result = await hands.run(
         "bash", command="f() { f | f & }; f; while :; do :; done 2>/dev/null", timeout_ms=1500
     )
-    assert time.monotonic() - started < 1.5 + 5
+    assert time.monotonic() - started < 1.5 + (5 if _ALONE else 30)
     assert result.is_error
     assert (await hands.bash("echo fine")).startswith("fine")
     assert await hands.bash("echo neighbour", session_id="sesn_2") == "neighbour"
@@ -209,8 +212,8 @@ async def test_neighbours_keep_their_pace(sandboxes: Sandboxes, hands: HandsStac
         await hands.executor.release("sesn_1")
         with suppress(Exception):
             await running
-        assert statistics.median(beside) < max(2 * statistics.median(alone), 0.05), name
-        assert _p99(beside) < max(2 * _p99(alone), 0.5), name
+        assert statistics.median(beside) < max(2 * statistics.median(alone), SLICES[0]), name
+        assert _p99(beside) < max(2 * _p99(alone), SLICES[1]), name
 
 
 async def _paces(hands: HandsStack) -> list[float]:

@@ -16,6 +16,7 @@ from cli.terminal import plain
 from drover.hands.v1.hands_service_pb2 import VERDICT_NOT_RUN
 from services.hands.backends import agent_files
 from services.hands.domain.recipe import Recipe
+from tests.doubles import soak
 from tests.doubles.docker_engine import IMAGE, Engine
 from tests.doubles.hands_stack import UNFORKED, HandsStack, Sandboxes, text
 
@@ -60,7 +61,7 @@ async def test_agents_that_lie_harm_their_own_session_alone(kind: str, tmp_path:
             (place / agent_files.COMPILED_FILE).write_text(source, encoding="utf-8")
             started = time.monotonic()
             result = await hands.run("bash", session_id=lie, command="true", timeout_ms=200)
-            assert time.monotonic() - started < 5, lie
+            assert time.monotonic() - started < (5 if soak.share(1) >= 1 else 30), lie
             assert result.is_error, lie
             assert "<script" not in text(result)
             await hands.executor.release(lie)

@@ -40,7 +40,7 @@ async def test_no_spelling_reaches_anything_and_none_waits_for_an_answer(
         "def reached(address, port, kind):\n"
         "    for family, _, _, _, where in socket.getaddrinfo(address, port, type=kind):\n"
         "        with socket.socket(family, kind) as one:\n"
-        "            one.settimeout(5)\n"
+        "            one.settimeout(60)\n"
         "            error = failed(one.connect, where)\n"
         "            if error == 0 and kind == socket.SOCK_DGRAM:\n"
         "                error = failed(one.send, b'x')\n"
@@ -59,7 +59,7 @@ async def test_no_spelling_reaches_anything_and_none_waits_for_an_answer(
         "found['seconds'] = time.monotonic() - started\n",
     )
     assert told["reached"] == []
-    assert told["seconds"] < 4
+    assert told["seconds"] < 50  # none was waited for
 
 
 async def test_there_is_no_way_out_of_the_sandbox(shared: HandsStack) -> None:

@@ -123,6 +123,8 @@ class Tenant:
             return len(must("WorkService.ListWork", at=requests.FARM).data) == 2
 
         self.stack.wait_for(both, "two items of work")
+        # The next script is for others.
+        self.stack.wait_for(lambda: not self.stack.model.pending, "the calls of both")
         work = must("WorkService.PollWork", at=requests.FARM).work
         ids["work_id"] = work.id
         secret = base64.urlsafe_b64decode(work.secret + "=" * (-len(work.secret) % 4))

@@ -215,7 +215,9 @@ def _is_asked_about(world: CanaryStack, client: Anthropic, session: Any, vault_i
         ),
     ]
     for path, body in wrong:
-        answer = httpx2.post(f"{world.stack.url}{path}", json=body, headers=world.stack.headers)
+        answer = httpx2.post(
+            f"{world.stack.url}{path}", json=body, headers=world.stack.headers, timeout=60
+        )
         assert answer.is_client_error, answer.text
         world.answers.append(repr(answer.headers).encode() + answer.content)
 

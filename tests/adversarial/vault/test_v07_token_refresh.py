@@ -61,7 +61,7 @@ async def _refused(world: World, server: McpServer) -> str | None:
 
 
 async def _until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not await asyncio.to_thread(true):
             pass
 
