@@ -30,7 +30,7 @@ async def test_workspace_that_outgrows_its_limit_ends_its_sandbox_and_no_other(
     watch = asyncio.create_task(watcher(hands).run())
     started = time.monotonic()
     result = await hands.run("bash", command=FILL)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     assert result.verdict == VERDICT_OUTCOME_UNKNOWN
     assert "its files take more of the disk than they may" in text(result)
     assert await hands.bash("echo $x", session_id="sesn_2") == "1"

@@ -28,7 +28,7 @@ async def test_image_is_whole_though_its_container_is_removed_while_it_is_made(
         keeping = asyncio.create_task(layers.keep("key", "hand_layers", "[]"))
         await eventually(lambda: docker_engine.inspect(NAME)["State"]["Paused"])
         keeping.cancel()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             await asyncio.wait([keeping])
         assert keeping.cancelled()
         await calls.remove(NAME)

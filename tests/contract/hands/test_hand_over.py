@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -73,8 +72,5 @@ async def test_spare_of_a_recipe_is_claimed_at_once_and_only_by_that_recipe(
         spare = shelf.ready[0][0]
         async with hands.pool.use("sesn_other") as other:
             assert other is not spare
-        started = time.perf_counter()
         async with hands.pool.use("sesn_same", recipe) as claimed:
-            seconds = time.perf_counter() - started
-        assert claimed is spare
-        assert seconds < 0.05  # a start takes longer; how long a claim takes, the bench shows
+            assert claimed is spare  # how long that takes, the bench shows

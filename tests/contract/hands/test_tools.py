@@ -128,7 +128,7 @@ async def test_input_of_commands_is_empty(hands: HandsStack) -> None:
 async def test_background_delays_no_call_and_is_heard_later(hands: HandsStack) -> None:
     started = time.monotonic()
     await hands.bash("(while [ ! -e /tmp/go ]; do :; done; echo heard) &")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert await hands.bash("touch /tmp/go; wait; echo after") == "heard\nafter"
 
 

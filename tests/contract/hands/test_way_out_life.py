@@ -124,7 +124,7 @@ async def test_command_runs_without_a_vault_proxy_and_the_next_use_finds_it(
         outside.granter.failure = None
     assert told["reason"] == "vault_proxy_unavailable"
     assert "no grant today" in told["message"]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while (await hands.bash(STATUS, session_id=session)) != "200":
             pass
     await hands.bash(FETCH, session_id=session)

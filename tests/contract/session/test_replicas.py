@@ -151,7 +151,7 @@ async def test_a_release_is_one_replicas_at_a_time(replicas):
 async def until_waited_for(url):
     """Returns once somebody waits for a lock."""
     connection = await asyncpg.connect(url)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         waiting_for = "SELECT count(*) FROM pg_locks WHERE NOT granted"
         while not await connection.fetchval(waiting_for):  # noqa: ASYNC110  # it tells nobody
             await asyncio.sleep(0.01)

@@ -232,7 +232,7 @@ async def test_the_sweep_removes_what_is_expired(world):
     def left(connection):
         return connection.scalar(text("SELECT count(*) FROM answers"))
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await world.databases[0].read(left):
             pass
     sweep.cancel()

@@ -211,7 +211,7 @@ async def test_brain_that_stops_lets_go_of_checkpoints_under_way(rig: Rig) -> No
     grow(session)
     rig.checkpoints.gate.clear()
     await turn(rig, session)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await rig.stack.aclose()
     assert not session.saved
 

@@ -218,7 +218,7 @@ async def test_brain_that_is_stopped_as_its_connection_breaks_does_stop(rig: Rig
     await reply.reached.wait()
     session.break_connection()
     # Both at once, whichever is seen first: a task group may keep a cancellation to itself.
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await brain.__aexit__(None, None, None)
         with pytest.raises((asyncio.CancelledError, DroverError)):
             await woken

@@ -155,7 +155,7 @@ class TestAtOnce:
         writer.close()
         await files.until(lambda: files.broken == 1)
         files.content, files.file.size_bytes = (b"x",), 1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while (again := await gateway.http.get(CONTENT)).status_code == 529:
                 pass
         assert again.content == b"x"

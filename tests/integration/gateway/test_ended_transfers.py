@@ -49,7 +49,7 @@ async def halfway(
     # It is told to go on as soon as somebody reads its body: after it was let in.
     assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     writer.write(body[: len(body) // 2])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         yield reader, writer, body[len(body) // 2 :]
     writer.close()
 

@@ -198,7 +198,7 @@ async def test_a_service_that_is_down_is_a_retryable_503(gateway: Gateway) -> No
     assert "x-should-retry" not in response.headers
     assert "127.0.0.1" not in response.text
     await gateway.platform.start("registry")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while (await gateway.http.get("/v1/agents")).status_code != 200:
             pass
 

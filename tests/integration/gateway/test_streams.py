@@ -41,7 +41,7 @@ class Reader:
     async def frame(self) -> Frame | None:
         """The next frame; None at the end."""
         found, data = Frame(), []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             async for line in self._lines:
                 if line.startswith(":"):
                     self.comments += 1
@@ -58,7 +58,7 @@ class Reader:
 
     async def comment(self) -> None:
         """Waits for a comment."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             async for line in self._lines:
                 if line.startswith(":"):
                     return
@@ -349,7 +349,7 @@ async def test_a_gateway_that_stops_ends_its_streams_properly(
             "anthropic-beta: managed-agents-2026-04-01\r\n\r\n".encode()
         )
         await reader.readuntil(b"\r\n\r\n")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await stack.aclose()
         assert await reader.read() == b"0\r\n\r\n"
         writer.close()

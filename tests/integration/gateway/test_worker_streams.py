@@ -71,11 +71,11 @@ async def test_nobody_is_asked_about_a_stream_that_is_closed(gateway: Gateway) -
     keys = gateway.platform.environment_keys
     async with reading(gateway, **worker(workers.ENVIRONMENT_KEY)):
         asked = len(keys.requests)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(keys.requests) < asked + 2:
                 await gateway.http.get("/healthz")
     metrics = "drover_http_open_streams 0.0"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while metrics not in (await gateway.http.get("/metrics")).text:
             pass
     asked = len(keys.requests)

@@ -149,7 +149,7 @@ async def test_a_client_that_goes_away_leaves_nothing(
         await asyncio.Event().wait()
 
     call = files.UploadFile(endless())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await going.wait()
     call.cancel()
     await eventually(lambda: kept(settings) == [])
@@ -232,7 +232,7 @@ class TestTransfersAtOnce:
             except grpc.RpcError:
                 return False
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not await freed():
                 pass
 
@@ -248,7 +248,7 @@ class TestTransfersAtOnce:
             yield rest[-1]
 
         first = files.UploadFile(slow())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await going.wait()
         error = await refused(files.UploadFile(parts(b"x")))
         assert (error.reason, error.retry_after) == (Reason.RESOURCE_EXHAUSTED, 1)

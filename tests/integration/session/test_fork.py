@@ -76,7 +76,7 @@ def before_threads(events, session, forked):
 
 
 async def until_idle(service, session_id):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while (await service.get(session_id)).status != session_pb2.SESSION_STATUS_IDLE:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -99,7 +99,7 @@ async def test_a_session_is_the_same_elsewhere_and_goes_on_there(service, elsewh
 
 
 async def until_idle(service, session_id):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while (await service.get(session_id)).status != session_pb2.SESSION_STATUS_IDLE:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -141,7 +141,7 @@ async def test_an_import_that_is_cut_off_leaves_nothing_and_can_be_repeated(serv
     error = await refusal(take_in(elsewhere, records[:-1]))
     # Until what was left is cleared away, or because the end is missing.
     assert error.reason in {Reason.CONFLICT, Reason.INVALID_ARGUMENT}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while error.reason is Reason.CONFLICT:
             error = await refusal(take_in(elsewhere, records[:-1]))
     assert error.message == "records: the export is not whole: its end is missing"
@@ -256,7 +256,7 @@ async def test_what_a_killed_process_left_half_way_is_cleared_away(service, tmp_
     begun = await steps.step(lambda tx: importing.begin(records[0].session, WORKSPACE, tx.now()))
     await steps.step(lambda tx: tx.begin(begun.state, begun.details, begun.threads))
     await database.close()
-    async with running_service(folder) as restarted, asyncio.timeout(10):
+    async with running_service(folder) as restarted, asyncio.timeout(30):
         while True:
             try:
                 await take_in(restarted, records)

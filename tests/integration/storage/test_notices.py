@@ -11,7 +11,7 @@ from storage.address import Address
 from storage.notices import MAX_PAYLOAD, PostgresNotices, open_notices
 from tests.doubles.tcp_proxy import TcpProxy
 
-DEADLINE = 10
+DEADLINE = 30
 
 
 class Talker:

@@ -136,7 +136,7 @@ async def test_a_websocket_in_tls_has_values_struck_out_even_of_its_last_bytes(
     )
     sandbox.send(_request(server.port, "GET /", extra))
     await sandbox.reader.readuntil(b"\r\n\r\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         seen = await sandbox.reader.readexactly(len(VALUE) + 8)
         sandbox.send(b"x")
         assert await sandbox.reader.readexactly(5) == b" more"
@@ -170,7 +170,7 @@ async def test_a_client_in_tls_that_goes_takes_its_request_along(
 
     server.talk = waiting
     sandbox.send(_request(server.port))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await begun.wait()
         sandbox.writer.close()
         await ended.wait()

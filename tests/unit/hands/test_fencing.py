@@ -66,7 +66,7 @@ async def run(world: World, call_id: str, generation: int, number: int = 0) -> E
     asked = execute(world, call_id, generation)
     await eventually(lambda: len(world.backend.launched) > number)
     sandbox = world.backend.launched[number]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         sandbox.answer(await sandbox.frames.get(), "ran")
         return await asked
 

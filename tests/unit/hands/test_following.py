@@ -35,13 +35,13 @@ async def begun(world: World) -> tuple[ScriptedSandbox, int]:
     """The sandbox, and the number of the call that it was told to run."""
     await eventually(lambda: world.backend.launched)
     sandbox = world.backend.launched[0]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return sandbox, (await sandbox.frames.get())["id"]
 
 
 async def told(sandbox: ScriptedSandbox) -> bool:
     """Whether the sandbox is to tell what the command prints."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         frame = await sandbox.frames.get()
     assert frame["type"] == "follow"
     return bool(frame["on"])

@@ -41,7 +41,7 @@ def ask(world: World, call_id: str) -> asyncio.Task[ExecuteResponse]:
 
 async def answered(world: World, call_id: str, sandbox: int = -1) -> list[str]:
     asked = ask(world, call_id)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not world.backend.launched:
             await world.backend.starting.wait()
             await asyncio.sleep(0)
@@ -83,7 +83,7 @@ async def test_they_are_told_with_the_next_call_where_the_first_came_to_nothing(
     skill(world, "")
     hand, _ = await world.executor.provision("sesn_1", 1)
     asked = ask(world, "c1")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await world.backend.launched[0].frames.get()
         await hand.kill("it was to be")
         assert not (await asked).found_skills

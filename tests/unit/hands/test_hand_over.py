@@ -51,7 +51,7 @@ async def refusal(attempt: Any) -> DroverError:
 
 async def answer(world: World, number: int) -> None:
     sandbox = world.backend.launched[number]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         sandbox.answer(await sandbox.frames.get(), "out")
 
 
@@ -317,7 +317,7 @@ async def test_what_is_to_be_done_with_one_hand_before_it_goes_holds_up_no_other
     await world.restart(lifecycle=waits)
     hand = await prepared(world)
     other, _ = await world.executor.provision("sesn_other", 1)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         slow = asyncio.create_task(hand_over(world))
         await waits.begun.wait()
         assert await hand_over(world, HandOver("sesn_other", "", RECEIVER, "more")) is other

@@ -103,7 +103,7 @@ async def test_input_is_masked_and_its_end_is_told(protocol: str) -> None:
         writer.write(memoryview(b"end"))
         await writer.drain()
         writer.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await done.wait()
     pieces = [payload for opcode, payload in heard if opcode == 2]
     assert b"".join(piece[1:] for piece in pieces if piece[0] == 0) == b"x" * 50_000 + b"end"
@@ -124,7 +124,7 @@ async def test_what_no_server_sends_ends_the_stream(sent: bytes) -> None:
         await reader.read()
 
     async with attached(upgrades(serve)) as (reader, _, channels):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await channels.ended.wait()
         assert await reader.read() == b""
 
@@ -136,7 +136,7 @@ async def test_server_that_is_silent_is_let_go_of(monkeypatch: pytest.MonkeyPatc
         await reader.read()
 
     async with attached(upgrades(serve)) as (_, _, channels):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await channels.ended.wait()
 
 

@@ -43,7 +43,7 @@ async def test_commands_in_one_hand_do_not_wait_for_those_in_another(world: Worl
     first, second = ask(world, "", "c1"), ask(world, "build", "c2")
     await eventually(lambda: len(world.backend.launched) == 2)
     for sandbox in world.backend.launched:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             sandbox.answer(await sandbox.frames.get())
     await asyncio.gather(first, second)
 

@@ -375,7 +375,7 @@ async def test_what_fails_is_tried_again_whoever_had_waited_for_others_before(
     monkeypatch.setattr("services.hands.outputs.publisher._FIRST_PAUSE", 0.01)
     stage.write("a")
     stage.registry.gate = asyncio.Event()
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         tasks.create_task(stage.publisher.publish(WHERE))
         await stage.registry.begun.wait()
         stage.registry.begun.clear()

@@ -43,7 +43,7 @@ async def test_workspaces_of_many_that_come_at_once_are_made_in_turn(
         return await make(where)
 
     monkeypatch.setattr(world.workspaces, "make", slowly)
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         for number in range(3):
             tasks.create_task(world.pool.prepare(f"sesn_{number}"))
         await first.wait()

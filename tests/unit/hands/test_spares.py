@@ -130,7 +130,7 @@ async def test_refills_are_bounded_over_all_pools(world: World) -> None:
 async def test_spare_is_started_once_no_session_waits_for_a_start(world: World) -> None:
     world.backend.hold()
     await world.restart(PoolSize(spares=0, max_live=10, starts_at_once=1), {BOX: 1})
-    async with asyncio.timeout(10), asyncio.TaskGroup() as sessions:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as sessions:
         sessions.create_task(world.pool.prepare("sesn_1", BOX))
         await world.backend.starting.wait()
         world.pool.fill()

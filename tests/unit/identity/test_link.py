@@ -99,14 +99,14 @@ async def dialled(port: int, context: ssl.SSLContext, peer: str = PROXY) -> Reco
 
 async def other(end: Recorder) -> Recorder:
     """The server's side of it. A client may be done with the handshake first."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while len(OPEN) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0)
     return next(one for one in OPEN if one is not end)
 
 
 async def soon(happened: asyncio.Event) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await happened.wait()
 
 

@@ -23,7 +23,7 @@ class FadingDatabase:
     async def asked_anew(self):
         """Returns when it was asked twice more: the answer to the first has been reported then."""
         for _ in range(2 + self.asked._value):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await self.asked.acquire()
 
 
