@@ -15,7 +15,7 @@ from services.vault_proxy.mcp.limits import Limits
 from tests.doubles.mcp_server import McpServer, running_mcp_server
 from tests.doubles.mcp_world import World, mcp_world
 
-QUICK = Limits(idle_seconds=1, call_seconds=3, connect_seconds=3)
+QUICK = Limits(idle_seconds=3, call_seconds=8, connect_seconds=8)
 
 
 @pytest.fixture(scope="module")
