@@ -64,7 +64,9 @@ class MemoryJournal:
             taken()
 
     async def end(self, session_id: str, generation: int) -> None:
-        self._advance(session_id, generation + 1)
+        gone = session_id not in self.fences and self.ended.get(hash(session_id))
+        if gone != generation + 1:
+            self._advance(session_id, generation + 1)
 
     async def purge(self, session_id: str, generation: int) -> None:
         self.commits += 1

@@ -222,7 +222,7 @@ def test_archived_session_stays_readable_and_takes_nothing(kept: Kept) -> None:
             assert client.beta.sessions.archive(session).archived_at == archived.archived_at
             stack.kill("session-1", "hands", "gateway-1")
             stack.revive()
-        stack.wait_for(lambda: not kept.rows(session).get("hand_releases"), "the hand's release")
+        stack.wait_for(lambda: "hand_releases" not in kept.tables(session), "the hand's release")
         assert call_of_a_late_brain(stack, session) is Reason.LEASE_LOST
         assert (stack.workspace(session) / "note").read_text().strip() == word
         kept.delete(session)

@@ -53,7 +53,8 @@ class Journal(Protocol):
     async def end(self, session_id: str, generation: int) -> None:
         """Takes nothing of `generation`, the session's last, or of an older one any more.
 
-        Raises LEASE_LOST when a newer one was seen: the session is not at its end.
+        Raises LEASE_LOST when a newer one was seen: the session is not at its end. Of one that is
+        gone nothing is kept for it.
         """
         ...
 

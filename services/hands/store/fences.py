@@ -53,10 +53,9 @@ def advance(connection: Connection, session_id: str, generation: int, workspace_
     if found is not None:
         fence.check_workspace(session_id, found.workspace_id, workspace_id)
     if found is None:
-        ended = _READ_ENDED.execute(connection, {"hash": hashed(session_id)})
         row = {
             "session_id": session_id,
-            "generation": fence.advance(ended[0][0] if ended else 0, generation),
+            "generation": fence.advance(_ended_at(connection, session_id), generation),
             "workspace_id": workspace_id or None,
         }
         _ADD.execute(connection, row)
@@ -64,6 +63,16 @@ def advance(connection: Connection, session_id: str, generation: int, workspace_
         workspace = workspace_id or found.workspace_id or None
         values = {"session": session_id, "highest": generation, "workspace": workspace}
         _RAISE.execute(connection, values)
+
+
+def end(connection: Connection, session_id: str, generation: int, workspace_id: str) -> None:
+    """Takes nothing of a generation, or of an older one, any more. Raises as `advance` does.
+
+    A session that is gone gets no fence again: that it has ended is remembered.
+    """
+    gone = find(connection, session_id) is None and _ended_at(connection, session_id)
+    if gone != generation + 1:
+        advance(connection, session_id, generation + 1, workspace_id)
 
 
 def find(connection: Connection, session_id: str) -> Fence | None:
@@ -74,6 +83,12 @@ def find(connection: Connection, session_id: str) -> Fence | None:
         connection.execute(_LOCK, {"number": number})
         rows = _READ.execute(connection, {"session": session_id})
     return Fence(rows[0][0], rows[0][1] or "") if rows else None
+
+
+def _ended_at(connection: Connection, session_id: str) -> int:
+    """What generation a session that is gone is beyond; 0 if it is not gone."""
+    rows = _READ_ENDED.execute(connection, {"hash": hashed(session_id)})
+    return int(rows[0][0]) if rows else 0
 
 
 def purge(connection: Connection, session_id: str) -> None:

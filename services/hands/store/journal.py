@@ -144,7 +144,7 @@ class SqlJournal:
         """Takes nothing of `generation`, or of an older one, any more."""
         workspace = current_call().workspace_id
         await self._database.write(
-            lambda connection: fences.advance(connection, session_id, generation + 1, workspace)
+            lambda connection: fences.end(connection, session_id, generation, workspace)
         )
 
     async def purge(self, session_id: str, generation: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from chassis.errors import CannotStartError
 from drover.hands.v1.hands_service_pb2 import VERDICT_OUTCOME_UNKNOWN
+from services.hands.backends.marks import Marks
 from tests.doubles.hands_stack import HandsStack, Sandboxes, hands_stack, running
 from tests.doubles.hands_waiting import eventually, ready_spares
 
@@ -80,13 +81,14 @@ async def test_released_sandbox_leaves_no_process(hands: HandsStack) -> None:
 
 
 async def test_closed_stack_leaves_no_process_mark_or_group(tmp_path: Path) -> None:
+    marks = Marks(tmp_path / "hands" / "run" / "marks")
     async with hands_stack(tmp_path) as hands:
         await hands.bash("sleep 1000 &")
         processes = hands.processes()
         name = hands.backend._groups_name
-        assert list((tmp_path / "hands" / "run").iterdir())
+        assert marks.named()
     assert not any(map(running, processes))
-    assert not list((tmp_path / "hands" / "run").iterdir())
+    assert not marks.named()
     assert not list(Path("/sys/fs/cgroup").glob(f"*/{name}"))
 
 

@@ -234,6 +234,21 @@ async def test_session_that_is_gone_takes_nothing_of_its_leases(journal: Journal
         await journal.end("s", 6)
 
 
+async def test_session_that_is_gone_leaves_nothing_however_late_it_is_released(
+    journal: Journal,
+) -> None:
+    """As the release at its archival may be, which was put off while the hands were away."""
+    await journal.begin("s", "c", 5, "bash")
+    await journal.end("s", 7)
+    await journal.purge("s", 7)
+    await journal.end("s", 7)
+    assert await journal.owner("s") == ""
+    with pytest.raises(DroverError):
+        await journal.end("s", 6)
+    with pytest.raises(DroverError):
+        await journal.fence("s", 7)
+
+
 async def test_calls_that_race_a_purge_leave_nothing_behind(journal: Journal) -> None:
     """Whichever comes first: the call is forgotten with the others, or refused."""
 
