@@ -44,6 +44,16 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
+def shells(pid: int) -> set[int]:
+    """Those of them that run sessions' commands. Each is the last that its sandbox starts."""
+    found = set()
+    for one in descendants(pid):
+        with suppress(OSError):
+            if b"--noprofile" in Path(f"/proc/{one}/cmdline").read_bytes():
+                found.add(one)
+    return found
+
+
 class Life:
     """One session, from its first message to its deletion, with a client that keeps sending."""
 
@@ -94,7 +104,7 @@ def test_sessions_deleted_as_they_end_leave_no_sandbox_and_no_file(own_stack: St
     stack = own_stack
     stack.model.default(busy)
     hands, others = stack.pid("hands"), stack.sandboxes()
-    stack.wait_for(lambda: descendants(hands), "a spare sandbox")
+    stack.wait_for(lambda: shells(hands), "a spare sandbox")
     spare = len(descendants(hands))
     lives = [Life(stack, seed) for seed in range(int(share(SESSIONS)))]
     for first in range(0, len(lives), AT_ONCE):

@@ -209,6 +209,7 @@ async def test_machine_that_comes_back_with_an_older_workspace_gets_the_newer(
     async with machines.start("two") as two:
         assert only(await two.work(text="new")) == "new"
         await taken(two)
+        await until(lambda: len(machines.stored()) == 1)  # the older one's goes behind it
         stored = machines.stored()
     async with machines.start() as one:
         await until(lambda: one.count("take", "overtaken"))
