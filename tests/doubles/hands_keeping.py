@@ -27,7 +27,7 @@ from storage.objects import Objects
 from tests.doubles.databases import migrated
 from tests.doubles.standing import PromptExit
 
-QUICK = Pace(idle_seconds=0.02, at_once=2, stop_seconds=5.0)
+QUICK = Pace(idle_seconds=0.02, at_once=2, stop_seconds=60.0)
 
 
 async def until(holds: Callable[[], object]) -> None:

@@ -137,7 +137,9 @@ async def test_nothing_of_this_machine_is_in_its_command_line(
 
 
 async def test_processes_that_nobody_waits_for_are_cleared_away(hands: HandsStack) -> None:
-    await hands.bash("for i in $(seq 40); do (sleep 0.0$((i % 9)) &); done; sleep 0.3")
+    await hands.bash("for i in $(seq 40); do (sleep 0.0$((i % 9)) &); done")
+    # One that has just ended is there for a moment yet, and for good if nobody clears it away.
+    await hands.bash("while pgrep sleep >/dev/null; do sleep 0.02; done")
     assert "defunct" not in await hands.bash("ps -e")
     assert await hands.bash("sleep 0.05; jobs") == ""
 
@@ -173,8 +175,8 @@ async def test_agents_go_on_without_what_they_were_forked_from(hands: HandsStack
 async def test_one_that_hangs_is_replaced(
     hands: HandsStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.hands.hand._START_SECONDS", 0.5)
     await hands.bash("true", session_id="sesn_2")
+    monkeypatch.setattr("services.hands.hand._START_SECONDS", 0.5)
     before = nursery(hands).pid
     os.kill(before, signal.SIGSTOP)
     result = await hands.run("bash", command="true")

@@ -352,7 +352,7 @@ async def test_server_that_puts_off_for_too_long_is_given_up(
     sandboxes: Sandboxes, cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.fail("POST", PODS, 429, message="slow down", headers={"Retry-After": "3600"})
-    assert "the cluster refuses: slow down" in await refused(sandboxes, tmp_path, seconds=2.0)
+    assert "the cluster refuses: slow down" in await refused(sandboxes, tmp_path, seconds=5.0)
 
 
 async def test_conflict_about_a_quota_passes_and_an_exceeded_quota_is_told(
@@ -376,8 +376,11 @@ async def test_attaching_that_is_never_answered_is_given_up_and_leaves_no_pod(
     sandboxes: Sandboxes, cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.fail("GET", "/attach", -1)
-    why = await refused(sandboxes, tmp_path, seconds=2.0)
-    assert "did not attach to a pod in 2 s" in why
+    backend = sandboxes.backend(tmp_path / "hands")
+    backend._settings = replace(backend._settings, seconds=0.5)  # the calls before have longer
+    async with hands_stack(tmp_path, backend=backend) as hands:
+        why = not_run(await hands.run("bash", command="true"))
+    assert "did not attach to a pod in 0.5 s" in why
     assert cluster.pods() == []
 
 
@@ -447,8 +450,11 @@ async def test_node_that_is_away_is_waited_for_and_then_holds_up_nobody(
     cluster.do(lambda server: setattr(server, "node_away", True))
     await hands.executor.release("sesn_1")
     [pod] = cluster.pods()
-    assert cluster.do(lambda server: server.pod(pod))["metadata"]["deletionTimestamp"]
     assert await hands.bash("echo fine", session_id="sesn_2") == "fine"
+    # Where the release was too late to ask for it, the start that came next has.
+    await eventually(
+        lambda: cluster.do(lambda server: server.pod(pod))["metadata"].get("deletionTimestamp")
+    )
 
 
 async def test_host_that_lets_go_of_the_stream_ends_the_sandbox(hands: HandsStack) -> None:

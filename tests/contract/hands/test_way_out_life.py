@@ -165,10 +165,12 @@ async def test_connections_have_a_bound_for_each_hand(hands: HandsStack, session
         "print(held[-1].recv(1000).decode())\n"
     )
     await hands.run("write", file_path="/workspace/many.py", content=program, session_id=session)
-    shown = await hands.bash("timeout 20 python3 many.py", session_id=session)
+    shown = await hands.bash("timeout 60 python3 many.py", session_id=session)
     assert shown.startswith("HTTP/1.1 503 ")
     assert "too_many_connections" in shown
-    assert await hands.bash(STATUS, session_id=session) == "200"
+    async with asyncio.timeout(30):  # the next may be heard of before their end is
+        while await hands.bash(STATUS, session_id=session) != "200":
+            pass
 
 
 async def test_what_a_vault_gains_and_loses_is_known_to_the_next_command(

@@ -241,11 +241,19 @@ def dies(*_: object) -> None:
     raise OSError("the power is off")
 
 
-async def test_store_that_is_away_is_not_asked_for_each_workspace(machines: Machines) -> None:
+async def test_store_that_is_away_is_not_asked_for_each_workspace(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.hands.checkpoints.keeper._FIRST_RETRY", 300.0)
     machines.s3.status = 403
     async with machines.start() as one:
-        for number in range(6):
-            await one.work(f"sesn_{number}")
+        sessions = [f"sesn_{number}" for number in range(6)]
+        for session_id in sessions:
+            await one.work(session_id)
+            one.keeper.used(session_id)
+        # All at once: after a first that fails alone, no second would be begun.
+        for session_id in sessions:
+            one.keeper.rested(session_id)
         await until(lambda: one.count("take", "failed") == QUICK.at_once)
         await until(lambda: not one.keeper._running)
         assert one.keeper._take_due(one.keeper._clock.monotonic()) > 1.0
@@ -394,7 +402,7 @@ async def test_workspace_that_is_handed_on_is_restored_for_its_new_owner(
 
 
 async def test_service_that_stops_takes_what_is_left(machines: Machines) -> None:
-    async with machines.start(pace=Pace(idle_seconds=3600.0, stop_seconds=10.0)) as one:
+    async with machines.start(pace=Pace(idle_seconds=3600.0, stop_seconds=60.0)) as one:
         for number in range(5):
             await one.work(f"sesn_{number}")
         await one.keeper.close()
@@ -405,7 +413,7 @@ async def test_service_that_stops_does_not_wait_for_a_store_that_hangs(machines:
     async with machines.start(pace=Pace(idle_seconds=3600.0, stop_seconds=0.3)) as one:
         machines.s3.held = "PUT"
         await one.work()
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(20):
             await one.keeper.close()
         assert not one.keeper._running
         machines.s3.gate.set()
