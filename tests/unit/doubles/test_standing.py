@@ -19,8 +19,9 @@ async def test_a_hang_is_told_with_every_thread_and_what_each_task_waits_for() -
     told: queue.Queue[str] = queue.Queue()
     event = asyncio.Event()
     task = asyncio.create_task(_deep_down(event), name="the one that hangs")
+    await asyncio.sleep(0)  # it has begun to wait
     with Watch().over(0.01, told.put):
-        said = await asyncio.to_thread(told.get, timeout=10)
+        said = await asyncio.to_thread(told.get, timeout=30)
     event.set()
     await task
     assert "thread MainThread" in said
@@ -34,7 +35,7 @@ async def test_tasks_of_compiled_code_are_told_of_too() -> None:
     await server.start()
     told: queue.Queue[str] = queue.Queue()
     with Watch().over(0.01, told.put):
-        said = await asyncio.to_thread(told.get, timeout=10)
+        said = await asyncio.to_thread(told.get, timeout=30)
     await server.stop(0)
     assert "_server_main_loop" in said
 
@@ -45,7 +46,7 @@ def test_nothing_is_told_of_what_ends_in_time() -> None:
     with watch.over(60, told.put):
         pass
     with watch.over(0.01, told.put):
-        assert told.get(timeout=10)  # it still watches
+        assert told.get(timeout=30)  # it still watches
     assert told.empty()
 
 
