@@ -243,4 +243,4 @@ def test_it_runs_as_a_process_of_its_own(mode: str) -> None:
             expected = "tool_use" if mode == "one_tool" else "end_turn"
             assert _streamed(sdk).stop_reason == expected
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0

@@ -36,7 +36,7 @@ async def server(certificates: Path) -> AsyncIterator[GrpcServer]:
     await server.stop(0)
 
 
-async def asked(*arguments: Any, seconds: float = 5.0) -> str:
+async def asked(*arguments: Any, seconds: float = 30.0) -> str:
     return await asyncio.to_thread(probe.probe, *arguments, seconds)
 
 

@@ -25,7 +25,7 @@ async def test_commit_holds_up_neither_who_is_cancelled_nor_the_end_of_the_servi
 
         def commit(self, *_: str, **_conf: Any) -> None:
             begun.set()
-            answer.wait(30)
+            answer.wait(120)
 
         def close(self) -> None:
             over.set()
@@ -37,7 +37,7 @@ async def test_commit_holds_up_neither_who_is_cancelled_nor_the_end_of_the_servi
         listening.listen()
         engine = Engine(f"unix://{path}", threads=1, seconds=5.0)
         committing = asyncio.create_task(engine.commit("drover-hand_1", "box", "key", {}))
-        assert await asyncio.to_thread(begun.wait, 10)
+        assert await asyncio.to_thread(begun.wait, 30)
         committing.cancel()
         async with asyncio.timeout(30):
             await asyncio.wait([committing])
@@ -45,4 +45,4 @@ async def test_commit_holds_up_neither_who_is_cancelled_nor_the_end_of_the_servi
     assert committing.cancelled()
     assert not over.is_set()
     answer.set()
-    assert await asyncio.to_thread(over.wait, 10)
+    assert await asyncio.to_thread(over.wait, 30)

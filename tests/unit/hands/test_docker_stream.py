@@ -68,5 +68,5 @@ def test_engine_that_does_not_attach_is_an_error(tmp_path: Path) -> None:
         thread = threading.Thread(target=refuse)
         thread.start()
         with pytest.raises(ConnectionError, match="attaches nobody"):
-            attach(path, "1.41", "abc", seconds=5)
+            attach(path, "1.41", "abc", seconds=30)
         thread.join()

@@ -86,7 +86,7 @@ async def test_a_file_is_written_to_no_more_once_it_is_closed(
 
     def slowly(descriptor: int, data: memoryview) -> int:
         begun.set()
-        go.wait(5)
+        go.wait(30)
         assert descriptor not in closed
         return write(descriptor, data)
 
@@ -100,7 +100,7 @@ async def test_a_file_is_written_to_no_more_once_it_is_closed(
     saving = asyncio.create_task(
         source.save(pieces(), len(DATA), digest(), (tmp_path, "new"), size=len(DATA))
     )
-    await asyncio.to_thread(begun.wait, 5)
+    await asyncio.to_thread(begun.wait, 30)
     saving.cancel()
     await asyncio.sleep(0)
     assert not closed

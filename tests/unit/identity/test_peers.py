@@ -31,7 +31,7 @@ from identity.peers import Peers
 from identity.settings import PeerSettings
 from tests.unit.identity.conftest import NOW
 
-SECONDS = 5
+SECONDS = 30
 
 
 class Brain(BrainServiceServicer):

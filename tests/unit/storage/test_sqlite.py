@@ -67,10 +67,10 @@ class Gate:
 
     def __call__(self, _connection: Connection) -> None:
         self.entered.set()
-        assert self.opened.wait(10)
+        assert self.opened.wait(30)
 
     async def wait_until_entered(self) -> None:
-        assert await asyncio.to_thread(self.entered.wait, 10)
+        assert await asyncio.to_thread(self.entered.wait, 30)
 
 
 class Commits:
@@ -214,11 +214,11 @@ async def test_read_sees_what_was_acknowledged_and_one_snapshot_throughout(datab
     def twice(connection: Connection) -> tuple[list[str], list[str]]:
         before = bodies(connection)
         inside.set()
-        assert go.wait(10)
+        assert go.wait(30)
         return before, bodies(connection)
 
     reading = asyncio.create_task(database.read(twice))
-    assert await asyncio.to_thread(inside.wait, 10)
+    assert await asyncio.to_thread(inside.wait, 30)
     await database.write(add("b"))
     go.set()
     assert await reading == (["a"], ["a"])

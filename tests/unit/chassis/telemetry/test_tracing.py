@@ -71,10 +71,12 @@ with tracing.tracer("x").start_as_current_span("chat") as span:
     assert dict(span.resource.attributes)["service.name"] == "session"
 started = time.monotonic()
 tracing.shutdown()
-assert time.monotonic() - started < 4, "the collector is away: exiting must not hang"
+assert time.monotonic() - started < 20, "the collector is away: exiting must not hang"
 """
     environment = _environment(
-        OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9", OTEL_EXPORTER_OTLP_PROTOCOL=protocol
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9",
+        OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
+        OTEL_EXPORTER_OTLP_TIMEOUT="600",  # s, so that it would take half a minute by itself
     )
     subprocess.run([sys.executable, "-c", script], check=True, env=environment, timeout=60)
 
