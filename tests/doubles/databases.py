@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+import pytest
 from sqlalchemy import MetaData
 
 from services.hands.store.schema import SCHEMA as HANDS
 from services.registry.store.schema import SCHEMA as REGISTRY
 from services.session.store.schema import SCHEMA as SESSION
 from services.vault_proxy.store.schema import SCHEMA as VAULT_PROXY
-from storage import Database, open_database
+from storage import Database, open_database, sqlite
 from storage.migrate import migrate
 from storage.schema import Schema
 from tests.doubles.postgres import Cluster
@@ -31,6 +32,17 @@ _LEAVE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid();
 """
+
+
+def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has databases wait a minute for a busy machine, and not the seconds of production.
+
+    Only how long they go on is changed: what fails for good still fails at once.
+    """
+    for module in ("storage.postgres", "storage.connections"):
+        monkeypatch.setattr(f"{module}.PATIENCE", 60.0)
+    pragmas = (one for one in sqlite._PRAGMAS if not one.startswith("busy_timeout"))
+    monkeypatch.setattr(sqlite, "_PRAGMAS", (*pragmas, "busy_timeout = 60000"))
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from services.registry.store.agents import SqlAgentStore
 from services.registry.store.environment_keys import SqlEnvironmentKeyStore
 from services.registry.store.environments import SqlEnvironmentStore
 from services.registry.store.schema import SCHEMA
-from tests.doubles.databases import migrated, opened
+from tests.doubles.databases import be_patient, migrated, opened
 from tests.doubles.registry_keys import MemoryEnvironmentKeyStore
 from tests.doubles.registry_memory import MemoryReplica
 from tests.doubles.registry_store import MemoryAgentStore, MemoryEnvironmentStore
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
         EnvironmentStore,
     )
     from storage import Database
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -7,10 +7,15 @@ from contextlib import AsyncExitStack
 import pytest
 
 from services.session.store.schema import SCHEMA
-from tests.doubles.databases import lent, made
+from tests.doubles.databases import be_patient, lent, made
 from tests.doubles.session_database import opened
 from tests.doubles.session_store import MemoryStore
 from tests.doubles.session_world import ManualClock
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch):
+    be_patient(monkeypatch)
 
 
 @pytest.fixture

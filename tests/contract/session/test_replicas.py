@@ -13,6 +13,7 @@ from chassis.errors import DroverError, Reason
 from services.session.domain.event import CallKind, InputClass
 from services.session.domain.ports import UNKNOWN, About, Call, CallState
 from services.session.domain.session import SessionRef, Waiting
+from storage.failures import PATIENCE
 from tests.doubles.session_events import message
 from tests.doubles.session_rows import REF, bump, create, positions, stamped, state, waiting
 from tests.doubles.session_world import WORKSPACE
@@ -119,12 +120,13 @@ async def test_a_session_that_another_holds_keeps_no_other_waiting(replicas, pos
 
 
 async def test_a_session_that_another_never_lets_go_is_unavailable_in_seconds(
-    replicas, postgres_url
+    replicas, postgres_url, monkeypatch
 ):
     store, _ = replicas
     await create(store)
+    monkeypatch.setattr("storage.postgres.PATIENCE", PATIENCE)
     async with holding(postgres_url):
-        async with asyncio.timeout(9):
+        async with asyncio.timeout(30):
             with pytest.raises(DroverError) as refused:
                 await store.write(bump(), about=About(REF))
         assert refused.value.reason is Reason.UNAVAILABLE

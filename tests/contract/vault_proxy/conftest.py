@@ -10,7 +10,7 @@ from chassis.clock import SystemClock
 from services.vault_proxy.store.credentials import SqlCredentialStore
 from services.vault_proxy.store.schema import SCHEMA
 from services.vault_proxy.store.vaults import SqlVaultStore
-from tests.doubles.databases import opened
+from tests.doubles.databases import be_patient, opened
 from tests.doubles.vault_store import MemoryCredentialStore, MemoryVaults, MemoryVaultStore
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ class Stores(NamedTuple):
 
     vaults: VaultStore
     credentials: CredentialStore
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
