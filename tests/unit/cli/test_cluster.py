@@ -11,7 +11,8 @@ from tests.doubles.kubernetes_objects import NAMESPACE
 
 
 @pytest.fixture
-def environ(own_cluster: Cluster) -> dict[str, str]:
+def environ(own_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setattr("cli.doctor.cluster._PATIENCE", 30.0)  # s, of a busy machine
     return {
         "DROVER_SANDBOX": "kubernetes",
         "DROVER_SANDBOX_IMAGE": IMAGE,

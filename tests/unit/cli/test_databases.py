@@ -34,6 +34,13 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"DROVER_{variable}DATABASE_URL", raising=False)
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is there may take as long as a busy machine makes it."""
+    for module in ("examine", "glance"):
+        monkeypatch.setattr(f"storage.{module}._PATIENCE", 60.0)
+
+
 def invoke(*arguments: str, **environment: str) -> tuple[int, str]:
     result = CliRunner(env={"COLUMNS": "200", **environment}).invoke(app, list(arguments))
     return result.exit_code, result.output

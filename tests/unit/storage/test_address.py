@@ -26,7 +26,9 @@ def schema(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr("storage.postgres.PATIENCE", 0.5)
+    """An attempt may take as long as a busy machine makes it, and none is followed by another."""
+    for patience in ("postgres.PATIENCE", "connections.PATIENCE", "postgres._FIRST_PAUSE"):
+        monkeypatch.setattr(f"storage.{patience}", 60.0)
     monkeypatch.setattr("storage.migrate.PATIENCE", 0.0)
     for name in ("PGHOST", "PGPORT", "PGSSLMODE", "PGPASSWORD"):
         monkeypatch.delenv(name, raising=False)
