@@ -6,6 +6,7 @@ Signatures are looked at for their key, not computed again: that is the library'
 from __future__ import annotations
 
 import hashlib
+import itertools
 import sys
 import threading
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ class S3:
         self.objects: dict[str, bytes] = {}
         self.uploads: dict[str, tuple[str, dict[int, bytes]]] = {}
         self.requests: list[str] = []
+        self.numbers = itertools.count()
+        """Of uploads: two that begin at the same time are not the same one."""
         self.status = 0
         self.cut_after = 0
         """Bytes of an answer after which the connection breaks; 0 for never."""
@@ -102,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if "uploads" in self.query:
             with self.s3.lock:
-                upload = f"upload-{len(self.s3.requests)}"
+                upload = f"upload-{next(self.s3.numbers)}"
                 self.s3.uploads[upload] = (self.name, {})
             self._xml("InitiateMultipartUploadResult", f"<UploadId>{upload}</UploadId>")
             return

@@ -264,8 +264,6 @@ async def test_input_that_is_no_object_is_refused_before_anything_is_sent(
 async def test_servers_are_listed_at_once_and_each_has_its_own_outcome(
     world: World, proxy: ScriptedProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "LIST_SECONDS", 0.2)
-
     async def offers() -> Sequence[McpTool]:
         return [McpTool(name="find")]
 
@@ -279,8 +277,14 @@ async def test_servers_are_listed_at_once_and_each_has_its_own_outcome(
         await asyncio.Event().wait()
         return []
 
-    proxy.tools = {"files": offers, "mail": down, "bank": locked, "mute": silent}
-    outcomes = await rebuild(world, proxy).list_tools(SESSION, list(proxy.tools))
+    mcp = rebuild(world, proxy)
+    proxy.tools = {"files": offers, "mail": down, "bank": locked}
+    await mcp.list_tools(SESSION, list(proxy.tools))
+    assert len(proxy.opened) == 1
+    # With the grant at hand the others answer at once, and no slow machine makes them late.
+    monkeypatch.setattr(remote, "LIST_SECONDS", 0.05)
+    proxy.tools["mute"] = silent
+    outcomes = await mcp.list_tools(SESSION, list(proxy.tools))
     assert [one.mcp_server_name for one in outcomes] == list(proxy.tools)
     assert [tool.name for tool in outcomes[0].tools] == ["find"]
     kinds = [one.error.WhichOneof("error") for one in outcomes[1:]]

@@ -69,7 +69,7 @@ async def test_an_address_that_does_not_answer_leaves_time_for_the_next(port: in
 async def test_none_that_is_allowed_is_a_refusal_with_the_rules_own_words() -> None:
     dialler = JudgingDialler(Only("127.0.0.1"), Names("10.0.0.1", "10.0.0.2"))
     with pytest.raises(AddressDeniedError) as denied:
-        await dialler.connect("a.example", 80, within=5)
+        await dialler.connect("a.example", 80, within=30)
     assert (denied.value.reason, denied.value.message) == (
         Why.ADDRESS_NOT_ALLOWED,
         "10.0.0.1 is closed",
@@ -89,10 +89,10 @@ async def test_what_is_not_there_is_unreachable() -> None:
         closed = bound.getsockname()[1]
         dialler = JudgingDialler(AnyAddress(), Names("127.0.0.1"))
         with pytest.raises(UnreachableError) as refused:
-            await dialler.connect("a.example", closed, within=5)
+            await dialler.connect("a.example", closed, within=30)
     assert (refused.value.reason, refused.value.late) == (Why.HOST_UNREACHABLE, False)
     with pytest.raises(UnreachableError):
-        await JudgingDialler(AnyAddress(), Names()).connect("a.example", 80, within=5)
+        await JudgingDialler(AnyAddress(), Names()).connect("a.example", 80, within=30)
 
 
 async def test_a_resolver_that_does_not_answer_is_given_up() -> None:

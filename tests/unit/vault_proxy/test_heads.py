@@ -193,7 +193,7 @@ async def _chunked(sent: bytes, piece: int) -> tuple[bytes, bytes]:
     for at in range(0, len(sent), piece):
         loop.call_soon(wire.data_received, sent[at : at + piece])
     loop.call_soon(wire.eof_received)
-    while got := await body.read(loop.time() + 5):
+    while got := await body.read(loop.time() + 30):
         seen += got
     for _ in range(len(sent)):  # all that was sent has come
         await asyncio.sleep(0)

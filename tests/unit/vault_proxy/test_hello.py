@@ -30,8 +30,8 @@ async def _read(pieces: list[bytes]) -> tuple[Hello, bytes]:
     for piece in pieces:
         loop.call_soon(wire.data_received, piece)
     loop.call_soon(wire.eof_received)
-    hello = await read_hello(wire, loop.time() + 5)
-    while await wire.more(loop.time() + 5):
+    hello = await read_hello(wire, loop.time() + 30)
+    while await wire.more(loop.time() + 30):
         pass
     return hello, bytes(wire.waiting)
 

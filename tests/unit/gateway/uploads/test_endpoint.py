@@ -103,16 +103,18 @@ async def test_nothing_more_is_read_of_a_client_while_the_service_takes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("leaves", "reason"), [(False, Reason.DEADLINE_EXCEEDED), (True, Reason.CANCELLED)]
+    ("leaves", "idle_seconds", "reason"),
+    [(False, 0.01, Reason.DEADLINE_EXCEEDED), (True, 30.0, Reason.CANCELLED)],
 )
 async def test_a_client_that_stalls_or_leaves_cancels_what_it_began(
     leaves: bool,
+    idle_seconds: float,
     reason: Reason,
 ) -> None:
     taking = Taking()
     client = Client([START, b"x"], leaves=leaves)
     with pytest.raises(DroverError) as refused:
-        await endpoint(taking, idle_seconds=0.01)(client.request, {})
+        await endpoint(taking, idle_seconds=idle_seconds)(client.request, {})
     assert refused.value.reason is reason
     assert taking.cancelled
     assert not any(one.complete for one in taking.messages)
