@@ -113,7 +113,7 @@ class Rig:
         harness: Harness | None = None,
         others: Iterable[Harness] = (),
         max_sessions: int = 8,
-        judge_seconds: float = 10.0,
+        judge_seconds: float = 60.0,
         file_cache_bytes: int = 1_000_000,
     ) -> BrainPool:
         models = load(None)
@@ -148,6 +148,16 @@ class Rig:
         pool = brain or await self.brain()
         async with asyncio.timeout(60):
             return await pool.wake(session.session.id)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No connection, call or checkpoint is given up because the machine is busy."""
+    monkeypatch.setattr("services.brain.clients.lease.SILENCE", 60.0)
+    monkeypatch.setattr("services.brain.clients.checkpoints.DEADLINE", 60.0)
+    monkeypatch.setattr("services.brain.clients.hands._CANCEL_DEADLINE", 60.0)
+    monkeypatch.setattr("services.brain.clients.hands._LIST_DEADLINE", 60.0)
+    monkeypatch.setattr("services.brain.loop.tool_runs.CANCEL_GRACE", 60.0)
 
 
 @pytest.fixture
