@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
+from services.session.domain import lease
+from tests.doubles.databases import be_patient
 from tests.doubles.session_stack import running_service
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch):
+    """No lease runs out, and no database is given up, because the machine is busy."""
+    be_patient(monkeypatch)
+    monkeypatch.setattr(lease, "LEASE_MICROS", 60_000_000)
 
 
 @pytest.fixture

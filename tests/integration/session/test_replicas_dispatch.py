@@ -25,6 +25,12 @@ def sweep_every(monkeypatch, seconds):
 
 
 @pytest.fixture
+def alone(monkeypatch):
+    """Neither replica sees to what the other is about to, however long that is about it."""
+    monkeypatch.setattr("services.session.main._GRACE_SECONDS", 60.0)
+
+
+@pytest.fixture
 def often(monkeypatch):
     """Sweeps fifty times a second."""
     sweep_every(monkeypatch, 0.02)
@@ -50,13 +56,12 @@ async def at_rest(service, session_id, turns):
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("seconds", [0.02, 3600])
 async def test_each_message_is_answered_once_wherever_it_is_sent_and_the_lease_held(
     tmp_path, database, monkeypatch, seconds
 ):
     sweep_every(monkeypatch, seconds)
-    # The other may be long about it where the processor is wanted elsewhere, too.
-    monkeypatch.setattr("services.session.main._GRACE_SECONDS", 60.0)
     async with running_replicas(tmp_path, database, works=[echo_turns] * 2) as replicas:
         session = await replicas.one.create()
         for turn in range(1, 21):
@@ -72,12 +77,8 @@ async def test_each_message_is_answered_once_wherever_it_is_sent_and_the_lease_h
         assert woken(replicas) == 20
 
 
-@pytest.mark.usefixtures("often")
-async def test_sweeps_leave_alone_what_another_replica_is_about_to_see_to(
-    tmp_path, database, monkeypatch
-):
-    # The other may be long about it where the processor is wanted elsewhere, too.
-    monkeypatch.setattr("services.session.main._GRACE_SECONDS", 60.0)
+@pytest.mark.usefixtures("often", "alone")
+async def test_sweeps_leave_alone_what_another_replica_is_about_to_see_to(tmp_path, database):
     async with running_replicas(tmp_path, database, works=[echo_turns] * 2) as replicas:
         sessions = [await replicas.one.create() for _ in range(30)]
         for number, session in enumerate(sessions):
@@ -89,10 +90,17 @@ async def test_sweeps_leave_alone_what_another_replica_is_about_to_see_to(
         )
 
 
+@pytest.mark.usefixtures("alone")
 async def test_a_lease_that_is_opened_at_the_other_replica_is_waited_for(
     tmp_path, database, monkeypatch
 ):
-    monkeypatch.setitem(dispatch.Dispatcher.__init__.__kwdefaults__, "open_seconds", 2.0)
+    dispatchers = []
+
+    def make(*arguments, **more):
+        dispatchers.append(dispatch.Dispatcher(*arguments, **more))
+        return dispatchers[-1]
+
+    monkeypatch.setattr("services.session.main.Dispatcher", make)
     done = asyncio.Event()
 
     async def work(_stub, session_id):
@@ -105,9 +113,9 @@ async def test_a_lease_that_is_opened_at_the_other_replica_is_waited_for(
         session = await replicas.one.create()
         await replicas.one.emit(session.id, message())
         await until(lambda: woken(replicas) == 1)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(3.0):  # past the time that it has to open its lease
-                await until(lambda: woken(replicas) > 1)
+        [visit] = [one for dispatcher in dispatchers for one in dispatcher._visits.values()]
+        await until(lambda: visit.opened)  # as it has heard of the other
+        assert visit.limit.when() is None  # it is waited for as long as it works
         done.set()
         await at_rest(replicas.one, session.id, 1)
         assert woken(replicas) == 1
@@ -148,6 +156,7 @@ async def test_a_wake_that_died_with_its_replica_is_found_by_the_other(tmp_path,
         await at_rest(replicas.other, session.id, 1)
 
 
+@pytest.mark.usefixtures("alone")
 async def test_a_brain_at_work_goes_on_at_the_other_replica_when_its_own_dies(tmp_path, database):
     opened, reopened, works = asyncio.Event(), asyncio.Event(), []
 
@@ -181,7 +190,7 @@ async def test_a_brain_at_work_goes_on_at_the_other_replica_when_its_own_dies(tm
         assert woken(replicas) == 1
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("often", "alone")
 async def test_an_expired_lease_is_passed_on_by_one_replica_alone(tmp_path, postgres, database):
     async with running_replicas(tmp_path, database, works=[echo_turns] * 2) as replicas:
         session = await replicas.one.create()

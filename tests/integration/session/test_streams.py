@@ -257,7 +257,7 @@ async def test_a_reader_that_fell_behind_gets_everything_from_the_database(servi
 async def test_one_that_never_reads_is_disconnected_and_others_are_not(tmp_path, monkeypatch):
     followed = feed.Feed()
     monkeypatch.setattr("services.session.main.Feed", lambda _wanted: followed)
-    async with running_service(tmp_path, stuck_reader_seconds=0.5) as service:
+    async with running_service(tmp_path, stuck_reader_seconds=2.0) as service:
         session = await service.create(message())
         lease = await service.lease(session.id).open()
         stuck = await following(service, session.id)

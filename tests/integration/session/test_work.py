@@ -25,6 +25,8 @@ from tests.doubles.session_replicas import running_replicas
 from tests.doubles.session_stack import DEADLINE, TOKEN, refusal, running_service
 
 OF = {"environment_id": ENVIRONMENT_ID}
+LATER = 60_000
+"""Milliseconds in which no test's item is taken from a worker that was slow to acknowledge it."""
 
 
 class Farm:
@@ -96,7 +98,7 @@ async def test_session_that_runs_is_given_to_the_worker_that_polls(farm):
     opened = await farm.opens(item)
     assert (opened.workspace_id, opened.session_id) == ("wrkspc_default", session.id)
     assert (opened.environment_id, opened.work_id) == (ENVIRONMENT_ID, item.id)
-    assert await farm.poll() is None
+    assert await farm.poll(reclaim_older_than_ms=LATER) is None
 
 
 async def test_poll_answers_at_once_or_when_its_time_is_up(farm):
@@ -108,11 +110,24 @@ async def test_poll_answers_at_once_or_when_its_time_is_up(farm):
 
 
 async def test_poll_that_waits_is_woken_and_keeps_nobody_from_writing(farm):
-    session = await farm.service.create()
-    polls = [asyncio.create_task(farm.poll(block_ms=999)) for _ in range(3)]
-    await farm.service.emit(session.id, message())
+    session_id, polls = await polled(farm, farm.service, 3)
     items = [one for one in await asyncio.gather(*polls) if one is not None]
-    assert [one.data.session.id for one in items] == [session.id]
+    assert [one.data.session.id for one in items] == [session_id]
+
+
+async def polled(farm, service, count):
+    """A session to which a message was sent while so many polls waited; and the polls."""
+    waits = {"block_ms": 999, "reclaim_older_than_ms": LATER}
+    async with asyncio.timeout(DEADLINE):
+        while True:
+            session = await service.create()
+            polls = [asyncio.create_task(farm.poll(**waits)) for _ in range(count)]
+            await service.emit(session.id, message())
+            if not any(poll.done() and poll.result() is None for poll in polls):
+                return session.id, polls
+            # It took longer than a poll may wait.
+            if not any([await poll for poll in polls]):
+                assert await farm.poll(**waits) is not None
 
 
 @pytest.mark.parametrize("given", [{"block_ms": 0}, {"block_ms": 1000}, {"block_ms": -1}])
@@ -205,8 +220,8 @@ async def test_stats_tell_of_the_queue_and_of_those_who_poll(farm):
     for _ in range(3):
         await farm.service.create(message())
     first = await farm.poll(worker_id="a")
-    await farm.poll(worker_id="b")
-    await farm.poll()
+    await farm.poll(worker_id="b", reclaim_older_than_ms=LATER)
+    await farm.poll(reclaim_older_than_ms=LATER)
     await farm.work.AckWork(pb.AckWorkRequest(**OF, work_id=first.id))
     stats = await farm.stats()
     assert (stats.depth, stats.pending, stats.workers_polling) == (0, 2, 2)
@@ -274,10 +289,8 @@ async def test_poll_at_one_replica_gets_what_another_commits(tmp_path, postgres)
     url = postgres.new_database()
     async with running_replicas(tmp_path, url) as replicas, AsyncExitStack() as stack:
         farm = await connected(stack, replicas.one)
-        session = await replicas.other.create()
-        polling = asyncio.create_task(farm.poll(block_ms=999))
-        await replicas.other.emit(session.id, message())
-        assert (await polling).data.session.id == session.id
+        session_id, [polling] = await polled(farm, replicas.other, 1)
+        assert (await polling).data.session.id == session_id
 
 
 async def test_imported_session_that_waits_for_an_answer_is_queued(farm):
