@@ -37,10 +37,18 @@ def settings(data_dir: Path, platform: Platform, **given: Any) -> GatewaySetting
         "hands_address": at["hands"],
         "vault_proxy_address": at["vault_proxy"],
         "brain_addresses": (at["brain-1"], at["brain-2"]),
-        "stall_seconds": 1.0,
-        "resume_seconds": 10.0,
+        "stall_seconds": 30.0,
+        "resume_seconds": 30.0,
     }
     return GatewaySettings(**(chosen | given))
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No service that answers counts as one that is away because the machine is busy."""
+    monkeypatch.setattr("gateway.stored_keys._WAIT", 30.0)
+    monkeypatch.setattr("gateway.upstream._HEALTH_SECONDS", 30.0)
+    monkeypatch.setattr("gateway.processes._PATIENCE", 30.0)
 
 
 @pytest.fixture
@@ -63,5 +71,5 @@ async def gateway(
         server = await build(settings(tmp_path, platform, **gateway_settings), stack)
         url = f"http://{server.address}"
         headers = {"x-api-key": KEY, **BETA}
-        async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=10) as http:
+        async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=30) as http:
             yield Gateway(url, platform, http)

@@ -62,8 +62,8 @@ async def test_replica_that_goes_makes_no_gateway_unready(
         await going.report(serving=False)
         both = f"{platform.addresses['session']},{going.address}"
         server = await build(settings(tmp_path, platform, session_address=both), stack)
-        http = httpx2.AsyncClient(base_url=f"http://{server.address}", timeout=10)
-        async with http, asyncio.timeout(20):
+        http = httpx2.AsyncClient(base_url=f"http://{server.address}", timeout=30)
+        async with http, asyncio.timeout(30):
             while (await http.get("/readyz")).status_code != 200:
                 pass  # it may be connected to the one that goes alone
             answers = [(await http.get("/readyz")).status_code for _ in range(8)]
@@ -114,7 +114,8 @@ async def test_every_process_is_told_with_its_release_and_whose_key_was_shown(
     processes = {one["name"]: one for one in told["processes"]}
     assert processes["session"]["address"] == gateway.platform.addresses["session"]
     assert processes["session"]["version"] == told["version"]
-    assert abs(processes["session"]["clock_ahead_seconds"]) < 1
+    # Half of what the question took, at the most: both have the same clock.
+    assert abs(processes["session"]["clock_ahead_seconds"]) < 15
     states = {name: one["state"] for name, one in processes.items()}
     gone = states.pop("brain")  # what does not answer has not said which one it is
     assert states == dict.fromkeys(set(PROCESSES) - {"brain-2"}, "SERVING")

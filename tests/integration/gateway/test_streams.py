@@ -315,6 +315,7 @@ async def test_an_event_of_a_later_release_is_passed_over(gateway: Gateway) -> N
     assert [event["id"] for event in listed.json()["data"]] == ["sevt_2"]
 
 
+@pytest.mark.parametrize("gateway_settings", [{"stall_seconds": 2.0}])
 async def test_a_reader_that_never_reads_is_dropped_and_the_others_go_on(gateway: Gateway) -> None:
     feed = gateway.platform.sessions
     host, port = gateway.url.removeprefix("http://").split(":")
@@ -333,6 +334,9 @@ async def test_a_reader_that_never_reads_is_dropped_and_the_others_go_on(gateway
         await feed.until(lambda: feed.cancelled == 1)
         await feed.publish(stamped(25))
         assert (await reader.frame()).id == "sevt_25"
+        async with asyncio.timeout(30):
+            while "drover_http_open_streams 1.0" not in (await gateway.http.get("/metrics")).text:
+                pass
     writer.close()
 
 

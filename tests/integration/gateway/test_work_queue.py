@@ -27,6 +27,8 @@ from tests.doubles.standing import PromptExit
 from tests.integration.gateway.conftest import BETA, KEY
 
 HELLO = {"type": "user.message", "content": [{"type": "text", "text": "hello"}]}
+LATER = 60_000
+"""Milliseconds in which no test's item is taken from a worker that was slow to acknowledge it."""
 NOWHERE = "127.0.0.1:1"
 """Where a process would listen that these routes have no need of."""
 
@@ -103,7 +105,7 @@ async def farm(tmp_path: Path) -> AsyncIterator[Farm]:
             )
 
         http = await stack.enter_async_context(
-            httpx2.AsyncClient(base_url=url, headers={"x-api-key": KEY, **BETA}, timeout=10)
+            httpx2.AsyncClient(base_url=url, headers={"x-api-key": KEY, **BETA}, timeout=30)
         )
         owner = await client(KEY)
         made = await owner.beta.environments.create(name="farm", config={"type": "self_hosted"})
@@ -129,7 +131,7 @@ async def test_poll_gives_an_item_with_its_secret_or_null(farm: Farm) -> None:
     assert item.id.startswith("work_")
     token = json.loads(base64.urlsafe_b64decode(item.secret))["sessions_token"]
     assert token.startswith("drover_work_")
-    assert await farm.work.poll(farm.environment_id) is None
+    assert await farm.work.poll(farm.environment_id, reclaim_older_than_ms=LATER) is None
 
 
 async def test_every_field_is_there_be_it_null(farm: Farm) -> None:
@@ -251,7 +253,7 @@ async def test_stats_count_what_waits_and_who_polls(farm: Farm) -> None:
     for _ in range(3):
         await farm.session(HELLO)
     first = await farm.work.poll(farm.environment_id, anthropic_worker_id="w1")
-    await farm.work.poll(farm.environment_id, anthropic_worker_id="w2")
+    await farm.work.poll(farm.environment_id, anthropic_worker_id="w2", reclaim_older_than_ms=LATER)
     full = await farm.queue.stats(farm.environment_id)
     assert (full.depth, full.pending, full.workers_polling) == (1, 2, 2)
     assert full.oldest_queued_at == first.created_at
